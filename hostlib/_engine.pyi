@@ -149,6 +149,53 @@ class Scatter:
 
     def stats(self) -> dict[str, int]: ...
 
+class SharedSum:
+    """
+    Sums of one host's ranks in memory that they share, zeros at first and aligned to 64 bytes. Arrays (numpy or torch, 1-D, contiguous; float32, int32) are summed in the ranks' order.
+    """
+
+    def __init__(self, memory: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], rank: int, ranks: int, part_bytes: int, spins: bool = True) -> None: ...
+
+    @staticmethod
+    def bytes(ranks: int, part_bytes: int) -> int:
+        """That the memory must have."""
+
+    def begin(self, array: object, average: bool = False) -> None:
+        """
+        Begin to sum an array, in place; it must stay where it is until that is done.
+        """
+
+    def go_on(self, seconds: float) -> bool:
+        """
+        Whether it is done; False after so long without another rank's progress.
+        """
+
+    def differing(self) -> list[tuple[int, bool, bool]]:
+        """
+        Elements, whether they are int32, and whether they are averaged, of each rank, if the ranks sum different tensors. Nothing can be summed any more then.
+        """
+
+    @property
+    def steps(self) -> int:
+        """How often the ranks have met."""
+
+    def missing(self) -> list[int]:
+        """Ranks that this one waits for."""
+
+    def departed(self) -> list[int]:
+        """Ranks that have left."""
+
+    def leave(self) -> None:
+        """Tell the others that this rank sums no more."""
+
+    @property
+    def summing_ns(self) -> int:
+        """Time until sums were there, since the start."""
+
+    @property
+    def reading_ns(self) -> int:
+        """Time from sums to arrays."""
+
 class Server:
     """
     A UDP socket with a thread that sends back what the switch has summed, as it came.

@@ -48,7 +48,7 @@ from hostlib.protocol.addresses import FABRIC_ADDRESS, SWITCH_MAC, udp_host_mac
 from hostlib.protocol.check_words import check_words
 from hostlib.protocol.framing import MTU, ip_bytes
 from hostlib.protocol.header import Header
-from hostlib.system.machine import cpu_name, usable_cores
+from hostlib.system.machine import cpu_name, pinned, usable_cores
 from hostlib.system.network_namespace import inside, veths
 from hostlib.system.process import StartError, running
 from hostlib.text.output import output
@@ -346,21 +346,10 @@ def embedded_switch(space: str, elements: int, share: SwitchShare) -> Iterator[N
         pipeline.dataplane.attach(ports, None)
         # The scheduler tends to keep two threads that wake each other on one core.
         cores = sorted(os.sched_getaffinity(0))
-        with _on(cores[:1]):
+        with pinned(cores[:1]):
             pipeline.dataplane.start()
-        with _on(cores[1:] or cores):
+        with pinned(cores[1:] or cores):
             yield
-
-
-@contextmanager
-def _on(cores: list[int]) -> Iterator[None]:
-    """Pin this thread, and those that it starts, to some cores."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 @contextmanager

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +27,7 @@ from hostlib.fabric.engine_checks import for_engine
 from hostlib.protocol import constants
 from hostlib.protocol.check_words import check_words
 from hostlib.protocol.slots import SLOTS_PER_POOL
-from hostlib.system.machine import cpu_name, usable_cores
+from hostlib.system.machine import cpu_name, pinned, usable_cores
 
 ELEMENTS = (64, 256, 1024, 2048)
 TENSOR_BYTES = 64 << 20
@@ -97,9 +96,9 @@ def _measure(elements: int, seconds: float, limit_s: float, tensor_bytes: int, c
     stream = packets_per_s(limit_s, packet_bytes) * 32 * elements / 1e9
     gradient = np.resize(np.random.default_rng(1).standard_normal(1 << 16).astype(np.float32), tensor_bytes // 4)
     cores = sorted(os.sched_getaffinity(0))
-    with _on(cores[1:2] or cores):
+    with pinned(cores[1:2] or cores):
         reflector = _engine.Reflector(HERE)
-    with _on(cores[:1]):
+    with pinned(cores[:1]):
         before = _threads()
         engine = _engine.Engine(HERE)
         (thread,) = _threads() - before
@@ -143,17 +142,6 @@ def _require_same(summed: np.ndarray, expected: np.ndarray, elements: int) -> No
     missed = np.abs(summed[:whole].reshape(-1, elements) - values)
     if not (missed <= EXACT * np.abs(values).max(axis=1, keepdims=True)).all():
         raise RunError("the engine's sums of one rank's gradient are wrong")
-
-
-@contextmanager
-def _on(cores: list[int]) -> Iterator[None]:
-    """Have the threads that are started meanwhile run on some cores: the scheduler may put two on one."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def _threads() -> set[int]:

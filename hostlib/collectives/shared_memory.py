@@ -1,7 +1,7 @@
 """Sum on one host in shared memory: ranks write their values, and each rank adds a share of them, in rank order.
 
-Gloo's barrier separates writing from adding, and adding from reading. A dead rank is detected as in any other
-collective. The memory has no name, so killed processes leave nothing behind.
+hostlib/native/shared_memory/ has the sums. Here is what they need: the memory, and how a rank that is gone is noticed.
+The memory has no name, so killed processes leave nothing behind.
 
 Source: "Involving CPUs into Multi-GPU Deep Learning", section 3.1 (accumulation on the host is done in parallel).
 """
@@ -20,26 +20,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hostlib import _engine
 from hostlib.errors import HostlibError, RunError
 from hostlib.staging.completion_threads import CompletionThreads
 from hostlib.staging.device import Device
 from hostlib.staging.device_reduction import DeviceReduction
 from hostlib.staging.find_device import device_of
 from hostlib.staging.request import ReduceRequest, host_request, wire_dtype
+from hostlib.system.machine import usable_cores
+from hostlib.system.process import Process
 from hostlib.system.serial_executor import SerialExecutor
-from hostlib.transport.agreement import Agreement
+from hostlib.transport.agreement import TYPES, difference
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.refusals import refuse
 
 CLOSE_S = 2.0
-AREA_BYTES = 4 << 20  # per rank: larger tensors are summed in parts
+PART_BYTES = 1 << 18  # of a tensor; larger ones are summed in parts
+LOOKS_UP_S = 0.2  # from waiting for other ranks, to see whether they are there
 
 
 class SharedMemoryCollective:
     """Sums the tensors of one host's ranks in shared memory. float16 and bfloat16 are added as float32.
-
-    Attributes:
-        accumulation_ns, broadcast_ns: total time from values to sums, and from sums back to tensors.
 
     Raises:
         HostlibError: the ranks are not on one host, or it has no such memory.
@@ -49,13 +50,13 @@ class SharedMemoryCollective:
 
     def __init__(self, context: RankContext, job: str) -> None:
         self._context = context
-        self._areas = shared_areas(context)
+        memory, self._processes = shared_memory(context, _engine.SharedSum.bytes(context.world_size, PART_BYTES))
+        spins = context.world_size <= usable_cores()
+        self._sums = _engine.SharedSum(memory, context.rank, context.world_size, PART_BYTES, spins)
         self._devices: dict[Device, DeviceReduction] = {}
-        self._agreement = Agreement(context)
         self._adding = SerialExecutor("shm")
         self.completing = CompletionThreads(job)
         self._broken: Exception | None = None
-        self.accumulation_ns = self.broadcast_ns = 0
         self.failures: list[dict[str, Any]] = []
 
     def allreduce(
@@ -77,60 +78,65 @@ class SharedMemoryCollective:
             refuse(future, error)
         return future
 
+    @property
+    def accumulation_ns(self) -> int:
+        """Total time from values to sums."""
+        return self._sums.summing_ns
+
+    @property
+    def broadcast_ns(self) -> int:
+        """Total time from sums back to tensors."""
+        return self._sums.reading_ns
+
     def _add(self, request: ReduceRequest, since: float) -> None:
         try:
             if self._broken is None:
-                self._agreement.confirm(request.values.numel(), request.values.dtype, request.average)
-                self._add_parts(request.values.view(-1), request.average)
+                self._sum(request.values.view(-1), request.average, since)
                 request.deliver()
         except Exception as error:
             self._broken = error if isinstance(error, HostlibError) else self._context.explain(since, error)
+            self._sums.leave()
         self.completing.put(partial(request.end, self._broken))
 
-    def _add_parts(self, values: Tensor, average: bool) -> None:
-        areas = [area.view(values.dtype) for area in self._areas]
-        *inputs, total = areas
-        for part in values.split(len(total)):
-            begin_ns = time.perf_counter_ns()
-            inputs[self._context.rank][: len(part)] = part
-            self._meet()
-            self._add_share(inputs, total, len(part), average)
-            self._meet()
-            added_ns = time.perf_counter_ns()
-            part.copy_(total[: len(part)])
-            self.accumulation_ns += added_ns - begin_ns
-            self.broadcast_ns += time.perf_counter_ns() - added_ns
-
-    def _add_share(self, inputs: list[Tensor], total: Tensor, size: int, average: bool) -> None:
-        rank, ranks = self._context.rank, len(inputs)
-        mine = slice(rank * size // ranks, (rank + 1) * size // ranks)
-        share = total[mine].copy_(inputs[0][mine])
-        for other in inputs[1:]:
-            share += other[mine]
-        if average:
-            share /= ranks
-
-    def _meet(self) -> None:
-        # The barrier in between ensures that all ranks have read this sum before the next values are written.
-        self._context.gloo.barrier().wait()
+    def _sum(self, values: Tensor, average: bool, since: float) -> None:
+        self._sums.begin(values, average)
+        steps, moved = -1, time.monotonic()
+        while not self._sums.go_on(LOOKS_UP_S):
+            _require_same(self._sums.differing())
+            if self._sums.steps != steps:
+                steps, moved = self._sums.steps, time.monotonic()
+            missing = self._sums.missing()
+            gone = [rank for rank in missing if rank in self._sums.departed() or not self._processes[rank].alive]
+            if gone:
+                raise RuntimeError(f"rank {gone[0]} has ended")
+            if missing and time.monotonic() - moved > self._context.deadline_s:
+                raise RuntimeError(f"rank {missing[0]} has not come for {self._context.deadline_s:g} s")
 
     def stats(self) -> dict[str, int] | None:
         return None
 
     def close(self, graceful: bool = True) -> None:
         self._adding.close(self._context.deadline_s if graceful else CLOSE_S)
+        self._sums.leave()
         self.completing.close(CLOSE_S)
 
 
-def shared_areas(context: RankContext) -> list[Tensor]:
-    """Map one area of uint8 for each rank's values and, last, one for their sum, in memory that all ranks share.
+def _require_same(told: list[tuple[int, bool, bool]]) -> None:
+    """Refuse tensors that differ between ranks: elements, whether int32, whether averaged. Raises RunError."""
+    tensors = [(elements, TYPES.index(torch.int32 if whole else torch.float32), mean) for elements, whole, mean in told]
+    if tensors:
+        most, least = ([pick(of_all) for of_all in zip(*tensors, strict=True)] for pick in (max, min))
+        raise RunError(difference(most, least))
+
+
+def shared_memory(context: RankContext, size: int) -> tuple[Tensor, list[Process]]:
+    """Map memory that all ranks share, uint8 (size,), zeros; and the ranks' processes.
 
     Rank 0 creates the memory; the others open it through rank 0's file descriptors.
 
     Raises:
         HostlibError: see SharedMemoryCollective.
     """
-    size = (context.world_size + 1) * AREA_BYTES
     with contextlib.ExitStack() as open_files:
         mine = -1
         if context.rank == 0 and hasattr(os, "memfd_create"):
@@ -145,6 +151,7 @@ def shared_areas(context: RankContext) -> list[Tensor]:
                 "rank 0; legal are the mechanisms that send messages: see `hostlib mechanisms`"
             )
         mapped, why = None, "memfd_create(2) needs Linux"
+        processes = [Process.of(process) for _, process, _ in everybody]
         if everybody[0][2] >= 0:
             try:
                 mapped = _mapped(everybody[0][1], everybody[0][2], size)
@@ -153,7 +160,7 @@ def shared_areas(context: RankContext) -> list[Tensor]:
         # Rank 0 keeps it open until all ranks have tried to map it; if one of them failed, all raise.
         if not all(there for (there,) in _gathered(context, [mapped is not None])) or mapped is None:
             raise RunError(f"shm has no shared memory here: {why if mapped is None else 'another rank cannot map it'}")
-    return list(torch.frombuffer(mapped, dtype=torch.uint8).split(AREA_BYTES))
+    return torch.frombuffer(mapped, dtype=torch.uint8), [each or Process(0, -1) for each in processes]
 
 
 def _mapped(process: int, number: int, size: int) -> mmap.mmap:

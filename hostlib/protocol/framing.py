@@ -29,6 +29,11 @@ def ip_bytes(elements: int) -> int:
     return VALUE_BYTES * elements + FRAME_HEADERS - ETHERNET
 
 
+def mtu_for(elements: int) -> int:
+    """The usual MTU of networks that carry packets of so many elements: MTU, or JUMBO_MTU where they need it."""
+    return MTU if ip_bytes(elements) <= MTU else JUMBO_MTU
+
+
 @dataclass(frozen=True, slots=True)
 class Framing:
     """How a link counts frames.

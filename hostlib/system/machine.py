@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -22,6 +24,17 @@ def cpu_name() -> str:
 def usable_cores() -> int:
     """Number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def pinned(cores: Iterable[int]) -> Iterator[None]:
+    """Have this thread, and those that it starts meanwhile, run on some cores only."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def memory_gib() -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hostlib.errors import HostlibError
-from hostlib.protocol.framing import JUMBO_MTU, LEGAL_ELEMENTS, MTU, ip_bytes
+from hostlib.protocol.framing import LEGAL_ELEMENTS, MTU, mtu_for
 from hostlib.topology.switch_tree import SwitchTree
 
 LONGEST_DELAY_NS = 3600 * 10**9
@@ -149,7 +149,7 @@ class Topology:
     @property
     def mtu(self) -> int:
         """Of all cables, in bytes of an IP packet: as much as the switches' packets need."""
-        return MTU if self.elements is None or ip_bytes(self.elements) <= MTU else JUMBO_MTU
+        return MTU if self.elements is None else mtu_for(self.elements)
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ class Agreement:
         """
         most, least = self._extremes(elements, TYPES.index(dtype), average)
         if most != least:
-            raise RunError(_difference(most, least))
+            raise RunError(difference(most, least))
 
     def confirm_bytes(self, size: int) -> None:
         """The same for tensors whose values are only moved, whatever their type."""
@@ -71,7 +72,8 @@ def reduce_by_gloo(gloo: Any, tensor: Tensor, how: Any) -> None:
     gloo.allreduce([tensor], options).wait()
 
 
-def _difference(most: list[int], least: list[int]) -> str:
+def difference(most: Sequence[int], least: Sequence[int]) -> str:
+    """Say how tensors differ, from the largest and the smallest of (elements, number of the type in TYPES, average)."""
     if most[0] != least[0]:
         what = f"of {least[0]} and of {most[0]} elements"
     elif most[1] != least[1]:

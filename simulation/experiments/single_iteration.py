@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hostlib.errors import UnknownNameError
-from hostlib.protocol.framing import FRAMINGS, JUMBO_MTU, LEAST_MTU, MOST_MTU, MTU, ip_bytes
+from hostlib.protocol.framing import FRAMINGS, LEAST_MTU, MOST_MTU, MTU, mtu_for
 from hostlib.schedules.contract import Collective, find_collective
 from hostlib.system.host_costs import read_costs
 from hostlib.text import units
@@ -160,7 +160,7 @@ def semantics_of(network: Network, options: dict[str, Any]) -> Semantics:
     if elements is None:
         elements = made.elements if declared is None else declared
     if mtu is None:
-        mtu = MTU if declared is None or ip_bytes(declared) <= MTU else JUMBO_MTU
+        mtu = MTU if declared is None else mtu_for(declared)
     if framing not in FRAMINGS:
         raise UnknownNameError("framing", framing, FRAMINGS)
     if not LEAST_MTU <= mtu <= MOST_MTU:

@@ -130,7 +130,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     ],
     r"mpirun .*mpi-shim.*": [Smaller("mpirun", "mpirun --oversubscribe")],
     r"mpirun .*": [Smaller("mpirun", "mpirun --oversubscribe"), Smaller("$", " --iterations 2")],
-    r"hostlib bench --(calibrate|probe).*": [],
+    r"hostlib bench --(calibrate|path|probe).*": [],
     r"hostlib bench .*": [
         Smaller(r"netns --workers \d", "netns --workers 2"), Smaller("--to 16M", "--to 16K"), Smaller(r"--size \S+", ""),
         Smaller(r"( --(iterations|repeats|warm-up) \d+)+", ""), Smaller("^(?!.*--to)(.*)$", r"\1 --size 16K"),

@@ -42,6 +42,7 @@ std::int64_t nanoseconds(double seconds);
 void bind_check_words(nanobind::module_ &m);
 void bind_engine(nanobind::module_ &m);
 void bind_scatter(nanobind::module_ &m);
+void bind_shared_sum(nanobind::module_ &m);
 void bind_server(nanobind::module_ &m);
 void bind_multicaster(nanobind::module_ &m);
 void bind_blocks(nanobind::module_ &m);

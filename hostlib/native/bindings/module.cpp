@@ -75,6 +75,7 @@ NB_MODULE(_engine, m) {
     netfold::bind_check_words(m);
     netfold::bind_engine(m);
     netfold::bind_scatter(m);
+    netfold::bind_shared_sum(m);
     netfold::bind_server(m);
     netfold::bind_multicaster(m);
     netfold::bind_blocks(m);

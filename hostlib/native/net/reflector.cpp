@@ -11,6 +11,7 @@
 #include <system_error>
 #include <vector>
 
+#include "net/segments.h"
 #include "net/udp_socket.h"
 #include "wire/byte_order.h"
 #include "wire/layout.h"
@@ -39,36 +40,18 @@ struct Bundles {
         }
     }
 
-    // The size of each datagram of a bundle but the last; as much as there is, if it is one.
-    std::size_t size_of_each(unsigned i) {
-        for (cmsghdr *c = CMSG_FIRSTHDR(&messages[i].msg_hdr); c != nullptr; c = CMSG_NXTHDR(&messages[i].msg_hdr, c)) {
-            int size = 0;
-            std::memcpy(&size, CMSG_DATA(c), sizeof size);
-            if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO && size > 0)
-                return static_cast<std::size_t>(size);
-        }
-        return std::max<std::size_t>(messages[i].msg_len, 1);
-    }
-
     void turn_round(unsigned i) {
-        const std::size_t total = messages[i].msg_len, each = size_of_each(i);
+        msghdr &message = messages[i].msg_hdr;
+        const std::size_t total = messages[i].msg_len, each = segment_bytes(message, total);
         parts[i].iov_len = total;
         for (std::size_t start = 0; start + layout::HEADER_BYTES <= total; start += each) {
             std::uint8_t *header = at(i) + start;
             put8(header + layout::OFFSET_OPERATION, layout::OPERATION_RESULT);
             put16(header + layout::OFFSET_RANK, layout::RANK_ALL);
         }
-        msghdr &message = messages[i].msg_hdr;
         message.msg_flags = 0;
         message.msg_controllen = 0;
-        if (total <= each) return;
-        message.msg_controllen = CMSG_SPACE(sizeof(std::uint16_t));
-        cmsghdr *segment = CMSG_FIRSTHDR(&message);
-        segment->cmsg_level = IPPROTO_UDP;
-        segment->cmsg_type = UDP_SEGMENT;
-        segment->cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
-        const auto size = static_cast<std::uint16_t>(each);
-        std::memcpy(CMSG_DATA(segment), &size, sizeof size);
+        if (total > each) set_segment_bytes(message, each);
     }
 };
 

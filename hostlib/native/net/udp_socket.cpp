@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "net/clock.h"
+#include "net/segments.h"
 
 namespace netfold {
 namespace {
@@ -122,15 +123,10 @@ int UdpSocket::send_bundle(int first, const sockaddr_in *to) {
     if (below_ > 0) most = std::min(most, std::max(1, below_ / 2));
     const int count = std::min(queued_ - first, most);
     iovec bytes{out_.data() + static_cast<std::size_t>(first) * packet_bytes_, count * packet_bytes_};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(std::uint16_t))]{};
+    alignas(cmsghdr) char control[SEGMENT_CONTROL_BYTES]{};
     const socklen_t name_bytes = to != nullptr ? sizeof *to : 0;
     msghdr message{const_cast<sockaddr_in *>(to), name_bytes, &bytes, 1, control, sizeof control, 0};
-    cmsghdr *segment = CMSG_FIRSTHDR(&message);
-    segment->cmsg_level = IPPROTO_UDP;
-    segment->cmsg_type = UDP_SEGMENT;
-    segment->cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
-    const auto size = static_cast<std::uint16_t>(packet_bytes_);
-    std::memcpy(CMSG_DATA(segment), &size, sizeof size);
+    set_segment_bytes(message, packet_bytes_);
     return ::sendmsg(fd_, &message, 0) < 0 ? -1 : count;
 }
 
@@ -270,14 +266,7 @@ bool UdpSocket::is_wanted(const sockaddr_in &source) const {
 }
 
 void UdpSocket::split(int i) {
-    const std::size_t total = rx_[i].msg_len;
-    std::size_t each = std::max<std::size_t>(total, 1);
-    for (cmsghdr *c = CMSG_FIRSTHDR(&rx_[i].msg_hdr); c != nullptr; c = CMSG_NXTHDR(&rx_[i].msg_hdr, c)) {
-        if (c->cmsg_level != IPPROTO_UDP || c->cmsg_type != UDP_GRO) continue;
-        int size = 0;
-        std::memcpy(&size, CMSG_DATA(c), sizeof size);
-        if (size > 0) each = static_cast<std::size_t>(size);
-    }
+    const std::size_t total = rx_[i].msg_len, each = segment_bytes(rx_[i].msg_hdr, total);
     for (std::size_t at = 0; at < total; at += each)
         received_.push_back({in_.data() + i * BUNDLE_ROOM + at, std::min(each, total - at)});
 }

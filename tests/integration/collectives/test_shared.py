@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -24,7 +26,7 @@ from hostlib.transport.rank_context import RankContext
 
 T = TypeVar("T")
 RANKS = 3
-AREA_BYTES = 64  # of 16 float32: tensors of more go in parts
+PART_BYTES = 64  # of 16 float32: tensors of more go in parts
 SIZES = (0, 1, 2, 7, 16, 17, 1000)
 
 
@@ -57,8 +59,8 @@ def on_ranks(play: Callable[[SharedMemoryCollective, int], T], ranks: int = RANK
 
 
 @pytest.fixture(autouse=True)
-def small_areas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "AREA_BYTES", AREA_BYTES)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory, "PART_BYTES", PART_BYTES)
 
 
 def drawn(rank: int, size: int, dtype: torch.dtype) -> Tensor:
@@ -121,6 +123,80 @@ def test_what_cannot_be_summed_is_refused_by_every_rank_and_the_next_is_summed()
         return float(collective.allreduce(torch.ones(1), average=False).wait())
 
     assert on_ranks(play) == [RANKS] * RANKS
+
+
+def test_a_rank_that_ended_is_not_waited_for() -> None:
+    def play(collective: SharedMemoryCollective, rank: int) -> float:
+        if rank == RANKS - 1:
+            return 0.0
+        began = time.monotonic()
+        with pytest.raises(HostlibError, match=f"rank {RANKS - 1} has ended"):
+            collective.allreduce(torch.ones(1000), average=False).wait()
+        return time.monotonic() - began
+
+    assert max(on_ranks(play)) < 5, "and the deadline is 20 s"
+
+
+def test_a_rank_that_does_not_come_is_waited_for_until_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+
+    def play(collective: SharedMemoryCollective, rank: int) -> None:
+        object.__setattr__(collective._context, "deadline_s", 0.5)
+        if rank == 1:
+            assert release.wait(20)
+            return
+        with pytest.raises(HostlibError, match="rank 1 has not come for 0.5 s"):
+            collective.allreduce(torch.ones(1000), average=False).wait()
+        release.set()
+
+    on_ranks(play, 2)
+
+
+def test_tensors_of_every_number_of_parts_follow_each_other_while_ranks_dawdle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory, "PART_BYTES", 32 << 10)
+    sizes = [int(size) for size in np.random.default_rng(5).choice([0, 1, 4096, 4097, 8192, 8193, 30000], 150)]
+
+    def play(collective: SharedMemoryCollective, rank: int) -> list[Tensor]:
+        dawdling = np.random.default_rng(rank)
+        tensors = [drawn(rank, size, torch.float32) for size in sizes]
+        for tensor in tensors:
+            time.sleep(float(dawdling.choice([0, 0, 0, 1e-4, 2e-3])))
+            collective.allreduce(tensor, average=True).wait()
+        return tensors
+
+    wanted = {size: in_order(size, torch.float32, RANKS, True) for size in set(sizes)}
+    for tensors in on_ranks(play):
+        for tensor, size in zip(tensors, sizes, strict=True):
+            assert torch.equal(tensor, wanted[size])
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "average", "says"),
+    [
+        (torch.ones(0), torch.ones(1), False, "of 0 and of 1 elements"),
+        (torch.ones(3), torch.ones(1000), False, "of 3 and of 1000 elements"),
+        (torch.ones(20), torch.ones(20, dtype=torch.int32), False, "of torch.float32 and of torch.int32"),
+        (torch.ones(20), torch.ones(20), True, "with SUM and with AVG"),
+    ],
+)
+def test_ranks_with_different_tensors_all_say_so_and_sum_nothing(
+    mine: Tensor, theirs: Tensor, average: bool, says: str
+) -> None:
+    def play(collective: SharedMemoryCollective, rank: int) -> Tensor:
+        tensor = (theirs if rank == 1 else mine).clone()
+        with pytest.raises(HostlibError, match=says):
+            collective.allreduce(tensor, average and rank == 1).wait()
+        return tensor
+
+    first, second, third = on_ranks(play)
+    assert torch.equal(first, mine) and torch.equal(second, theirs) and torch.equal(third, mine)
+
+
+def test_int32_wraps_as_torchs_does() -> None:
+    def play(collective: SharedMemoryCollective, rank: int) -> int:
+        return int(collective.allreduce(torch.full((20,), 2**30, dtype=torch.int32), average=False).wait()[7])
+
+    assert on_ranks(play, 3) == [3 * 2**30 - 2**32] * 3
 
 
 def test_the_memory_has_no_name_that_could_stay_behind() -> None:
