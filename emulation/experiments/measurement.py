@@ -75,7 +75,7 @@ class Snapshot:
             ranks: (host, pid) of all ranks.
         """
         busy, total = cpu_seconds()
-        switches = {name: ProcessTimes.of(fabric.processes[name].pid) for name in fabric.topology.switches}
+        switches = {name: ProcessTimes.of(fabric.processes[name].pid, True) for name in fabric.topology.switches}
         others = [fabric.processes[name].pid for name in fabric.processes if name not in switches]
         return cls(
             time.monotonic(),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +28,17 @@ class ProcessTimes:
     threads: Mapping[int, ThreadTimes]
 
     @classmethod
-    def of(cls, pid: int) -> ProcessTimes:
-        """Read them; of a process that is gone, without threads."""
+    def of(cls, pid: int, with_children: bool = False) -> ProcessTimes:
+        """Read them; of a process that is gone, without threads.
+
+        Args:
+            with_children: the threads of its children, too: a chip's model is a process that its driver starts.
+        """
         threads: dict[int, ThreadTimes] = {}
+        if with_children:
+            with suppress(psutil.Error):
+                for child in psutil.Process(pid).children(recursive=True):
+                    threads.update(cls.of(child.pid).threads)
         try:
             for task in Path(f"/proc/{pid}/task").iterdir():
                 cpu, waited, _ = (task / "schedstat").read_text().split()

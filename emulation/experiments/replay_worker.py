@@ -228,7 +228,10 @@ def replay(options: ReplayOptions, here: LaunchEnvironment) -> WorkerReport | No
     torch.set_num_threads(1)
     choice = choose(options.mechanism)
     mechanism = choice.mechanism
-    group = join_group(here, "replay", options.deadline_s, choice.servers, choice.strategy.servers, slots=options.slots)
+    group = join_group(
+        here, "replay", options.deadline_s, choice.servers, choice.strategy.servers, slots=options.slots,
+        patience_s=options.deadline_s,  # hosts must not sum instead, however slow a switch is
+    )  # fmt: skip
     with group as (context, job):
         number = context.rank - context.world_size
         if number >= 0:

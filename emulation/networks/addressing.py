@@ -11,8 +11,6 @@ from controller.target import V1MODEL
 from hostlib.protocol import addresses, constants
 from hostlib.topology.topology import Cable, Topology
 
-UPLINK = 500  # each switch's port to its parent
-
 
 @dataclass(frozen=True, slots=True)
 class Network:
@@ -62,6 +60,11 @@ def port(topology: Topology, cable: Cable) -> int:
     return 1 + topology.below(cable.upper).index(cable)
 
 
+def uplink(topology: Topology, switch: str) -> int:
+    """A switch's port to its parent: behind those to what is below it, as a chip's ports are few."""
+    return 1 + len(topology.below(switch))
+
+
 def for_controller(topology: Topology, started: Mapping[str, Started], network: Network = DATA) -> dict[str, Any]:
     """The file for `controller start --topology` (docs/topology.md).
 
@@ -88,5 +91,5 @@ def _switch(topology: Topology, name: str, started: Started, network: Network) -
         described["macs"] = {str(n): mac(topology, host) for n, host in hosts.items()}
     above = topology.above(name)
     if above is not None:
-        described |= {"parent": above.upper, "uplink": UPLINK, "downlink": port(topology, above)}
+        described |= {"parent": above.upper, "uplink": uplink(topology, name), "downlink": port(topology, above)}
     return described

@@ -72,5 +72,5 @@ def _ports(topology: Topology, switch: str, wires: Mapping[str, tuple[str, str]]
     above = topology.above(switch)
     if above is not None:
         upper, lower = wires[switch]
-        ports.append(Port(addressing.UPLINK, f"wire:{lower},{upper}", end_of(above)))
+        ports.append(Port(addressing.uplink(topology, switch), f"wire:{lower},{upper}", end_of(above)))
     return ports

@@ -156,7 +156,7 @@ def _as_on_a_wire(end: Any) -> None:
     inside(f"/proc/{end.node.pid}/ns/net", change)
 
 
-CLASSES = {SwitchKind.EMBEDDED: EmbeddedSwitch, SwitchKind.BMV2: Bmv2Switch}
+CLASSES = {each.kind: each for each in (EmbeddedSwitch, Bmv2Switch, TofinoModelSwitch)}
 
 
 class _Host(MininetHost):
@@ -223,7 +223,8 @@ def _add_links(net: Mininet, topology: Topology, record: CleanupRecord, token: s
         upper, lower = f"n{token}u{number}", f"n{token}l{number}"
         ports: dict[str, Any] = {"port2": addressing.port(topology, cable), "params2": end_of(cable)}
         if cable.lower in topology.switches:
-            ports |= {"port1": addressing.UPLINK, "params1": end_of(cable, lossy=False), "intfName1": lower}
+            ports |= {"port1": addressing.uplink(topology, cable.lower), "intfName1": lower}
+            ports["params1"] = end_of(cable, lossy=False)
             record.interface(lower)
         record.interface(upper)
         net.addLink(cable.lower, cable.upper, intfName2=upper, **ports)

@@ -84,4 +84,6 @@ def _ports(topology: Topology, switch: str) -> list[Port]:
     ports = [Port(addressing.port(topology, cable), cable.lower, end_of(cable)) for cable in topology.below(switch)]
     above = topology.above(switch)
     # Of a cable between two switches, the upper one applies delay and loss.
-    return ports if above is None else [*ports, Port(addressing.UPLINK, _uplink(above), end_of(above, lossy=False))]
+    if above is not None:
+        ports.append(Port(addressing.uplink(topology, switch), _uplink(above), end_of(above, lossy=False)))
+    return ports

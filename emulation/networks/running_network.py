@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
-
 from emulation.networks import addressing
 from emulation.networks.addressing import Network, Started
 from emulation.networks.cleanup import CleanupRecord
@@ -22,6 +20,7 @@ from emulation.networks.switch_processes import (
     started,
 )
 from hostlib.system.http_client import HttpError, controller_status
+from hostlib.system.machine import process_cpu_seconds
 from hostlib.system.process import Process
 from hostlib.topology.topology import Topology, TopologyError
 from hostlib.transport.rendezvous import open_store
@@ -125,15 +124,7 @@ class RunningNetwork:
 
     def cpu_s(self) -> dict[str, float]:
         """CPU seconds, user and system, of each living switch and the controller."""
-        return {name: _cpu_s(process) for name, process in self.processes.items() if process.alive}
-
-
-def _cpu_s(process: Process) -> float:
-    try:
-        spent = psutil.Process(process.pid).cpu_times()
-    except psutil.NoSuchProcess:
-        return 0.0
-    return spent.user + spent.system
+        return {name: process_cpu_seconds(each.pid) for name, each in self.processes.items() if each.alive}
 
 
 @contextmanager

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import psutil
-
 from emulation.networks.cleanup import cleanup_record
 from emulation.networks.switch_processes import (
     Port,
@@ -22,6 +20,7 @@ from emulation.networks.switch_processes import (
     started,
 )
 from hostlib.protocol.addresses import fabric_address, fabric_endpoint
+from hostlib.system.machine import process_cpu_seconds
 from hostlib.system.process import Process
 
 NAME = "switch"
@@ -44,11 +43,7 @@ class SwitchHere:
 
     def cpu_s(self) -> float:
         """CPU seconds so far; 0 once it is gone."""
-        try:
-            spent = psutil.Process(self.process.pid).cpu_times()
-        except psutil.NoSuchProcess:
-            return 0.0
-        return spent.user + spent.system
+        return process_cpu_seconds(self.process.pid)
 
 
 @contextmanager

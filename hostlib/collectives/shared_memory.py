@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -129,7 +130,7 @@ def _require_same(told: list[tuple[int, bool, bool]]) -> None:
         raise RunError(difference(most, least))
 
 
-def shared_memory(context: RankContext, size: int) -> tuple[Tensor, list[Process]]:
+def shared_memory(context: RankContext, size: int) -> tuple[np.ndarray, list[Process]]:
     """Map memory that all ranks share, uint8 (size,), zeros; and the ranks' processes.
 
     Rank 0 creates the memory; the others open it through rank 0's file descriptors.
@@ -160,7 +161,7 @@ def shared_memory(context: RankContext, size: int) -> tuple[Tensor, list[Process
         # Rank 0 keeps it open until all ranks have tried to map it; if one of them failed, all raise.
         if not all(there for (there,) in _gathered(context, [mapped is not None])) or mapped is None:
             raise RunError(f"shm has no shared memory here: {why if mapped is None else 'another rank cannot map it'}")
-    return torch.frombuffer(mapped, dtype=torch.uint8), [each or Process(0, -1) for each in processes]
+    return np.frombuffer(mapped, np.uint8), [each or Process(0, -1) for each in processes]
 
 
 def _mapped(process: int, number: int, size: int) -> mmap.mmap:

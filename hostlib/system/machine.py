@@ -42,6 +42,16 @@ def memory_gib() -> float:
     return round(psutil.virtual_memory().total / 2**30, 1)
 
 
+def process_cpu_seconds(pid: int) -> float:
+    """CPU seconds, user and system, of a process and its children; 0 once it is gone."""
+    try:
+        process = psutil.Process(pid)
+        times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return 0.0
+    return sum(each.user + each.system for each in times)
+
+
 def cpu_seconds() -> tuple[float, float]:
     """CPU seconds of all cores since boot: busy, and total."""
     times = psutil.cpu_times()

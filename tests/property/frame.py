@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import operator
+import os
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from hostlib.protocol import constants
 from hostlib.protocol.header import Header
 
-ELEMENTS = 64
+ELEMENTS = int(os.environ.get("NETFOLD_PROPERTY_ELEMENTS", "64"))
 ADDRESSED_BYTES = 42  # Ethernet, IPv4 and UDP
 VECTOR_AT = ADDRESSED_BYTES + constants.HEADER_BYTES
 FRAME_BYTES = VECTOR_AT + 4 * ELEMENTS

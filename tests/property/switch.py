@@ -1,7 +1,7 @@
 """The compiled program, one packet at a time, held against the model.
 
 NETFOLD_PROPERTY_SWITCH=tofino takes the binary for Tofino in the model of the chip, which takes some hundred times as
-long.
+long. NETFOLD_PROPERTY_ELEMENTS takes the program for another number of elements: 32 and 64 on Tofino, 64 and more else.
 """
 
 from __future__ import annotations

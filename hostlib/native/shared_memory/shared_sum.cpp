@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t WORD = 4;
 constexpr std::size_t SMALL_BYTES = 16 << 10;  // adding so much takes less time than to meet once more
-constexpr std::int64_t SPINS_NS = 50'000;  // about what it takes to sleep and to be woken
+constexpr std::int64_t SPINS_NS = 50'000;      // about what it takes to sleep and to be woken
 
 // Of processes that share the word.
 void sleep_on(std::atomic<std::uint32_t> &word, std::uint32_t while_it_is, std::int64_t longest_ns) {
@@ -256,7 +256,8 @@ std::uint8_t *SharedSum::values(std::size_t part, std::size_t element) const {
 }
 
 std::uint8_t *SharedSum::written(std::size_t part, int by) const {
-    const std::size_t area = (base_ + part) % BUFFERS * (static_cast<std::size_t>(ranks_) + 1) + static_cast<std::size_t>(by);
+    const std::size_t area =
+        (base_ + part) % BUFFERS * (static_cast<std::size_t>(ranks_) + 1) + static_cast<std::size_t>(by);
     return areas_ + area * part_bytes_;
 }
 

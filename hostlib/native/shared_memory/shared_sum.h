@@ -1,6 +1,6 @@
-// Sums of one host's ranks in memory that they share. A tensor goes in parts: while a rank writes one, it adds its share
-// of the part before, and reads the sums of the one before that, so that the ranks meet once for each part. They meet
-// once for a small tensor, too: each rank adds all of it.
+// Sums of one host's ranks in memory that they share. A tensor goes in parts: while a rank writes one, it adds its
+// share of the part before, and reads the sums of the one before that, so that the ranks meet once for each part. They
+// meet once for a small tensor, too: each rank adds all of it.
 #pragma once
 
 #include <atomic>

@@ -145,7 +145,7 @@ def test_a_rank_that_does_not_come_is_waited_for_until_the_deadline(monkeypatch:
         if rank == 1:
             assert release.wait(20)
             return
-        with pytest.raises(HostlibError, match="rank 1 has not come for 0.5 s"):
+        with pytest.raises(HostlibError, match=r"rank 1 has not come for 0\.5 s"):
             collective.allreduce(torch.ones(1000), average=False).wait()
         release.set()
 

@@ -180,7 +180,7 @@ def way(topology: Topology, switch: str, host: str) -> int:
     link = topology.above(host)
     while link is not None and link.upper != switch:
         link = topology.above(link.upper)
-    return addressing.UPLINK if link is None else addressing.port(topology, link)
+    return addressing.uplink(topology, switch) if link is None else addressing.port(topology, link)
 
 
 def test_the_command_says_what_a_file_means(tmp_path: Path) -> None:
