@@ -36,4 +36,5 @@ class Target:
 V1MODEL = Target("v1model", "v1model", (64, 256, 1024, 2048), 256, HOSTS_PER_SWITCH, constants.SLOTS, 1, True)
 # docs/tofino.md says why one rank less, and why not its registers: P4Info has no TNA registers.
 TOFINO = Target("tofino", "tna", (32, 64), 64, HOSTS_PER_SWITCH - 1, 2 * constants.SLOTS, 4, False)
-TARGETS = {each.name: each for each in (V1MODEL, TOFINO)}
+TOFINO2 = Target("tofino2", "t2na", (64,), 64, HOSTS_PER_SWITCH - 1, 2 * constants.SLOTS, 4, False)
+TARGETS = {each.name: each for each in (V1MODEL, TOFINO, TOFINO2)}

@@ -1,7 +1,7 @@
 """`make p4`: compile the P4 programs whose compiler is on PATH, and verify the committed artifacts of the others.
 
 Either way p4/build/ matches its lock.json: sha256 of every source and artifact, and the version of the compiler; for
-v1model (p4c-bm2-ss) at the top, for TNA (bf-p4c) under "tofino".
+v1model (p4c-bm2-ss) at the top, for TNA and T2NA (bf-p4c) under "tofino" and "tofino2".
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ P4 = Path(__file__).resolve().parent
 BUILD = P4 / "build"
 LOCK = BUILD / "lock.json"
 PAGE = P4.parent / "docs/tofino.md"
-MARK = "<!-- generated from p4/build/netfold-tna-*.resources.json -->"
+MARK = "<!-- generated from p4/build/netfold-t*na-*.resources.json -->"
 Section = dict[str, Any]  # a section of the lock: compiler version, sources, artifacts
 
 
@@ -46,11 +48,13 @@ class Target:
     """A compiler of the program, for some vector sizes.
 
     Attributes:
-        name: folder of its sources beside common/.
+        name: of its architecture.
+        folder: of its sources, beside common/.
         compile_program: (elements, output folder) -> names of the artifacts.
     """
 
     name: str
+    folder: str
     compiler: str
     version: str
     elements: tuple[int, ...]
@@ -58,7 +62,7 @@ class Target:
 
     def sources(self) -> dict[str, str]:
         """sha256 by path relative to p4/."""
-        paths = sorted([*P4.glob("common/*.p4"), *P4.glob(f"{self.name}/*.p4")])
+        paths = sorted([*P4.glob("common/*.p4"), *P4.glob(f"{self.folder}/*.p4")])
         return {path.relative_to(P4).as_posix(): digest(path) for path in paths}
 
     def build(self) -> Section:
@@ -107,13 +111,13 @@ def compile_v1model(elements: int, into: Path) -> list[str]:
     return [json_file.name, p4info.name]
 
 
-def compile_tna(elements: int, into: Path) -> list[str]:
+def compile_chip(chip: str, architecture: str, elements: int, into: Path) -> list[str]:
     """Compile to P4Info, the driver's files (binary, context, BF-RT schema), and the chip's resource usage."""
-    program = f"netfold-tna-{elements}"
+    program = f"netfold-{architecture}-{elements}"
     out = into / program
     p4info, loaded, resources = (into / f"{program}{end}" for end in (".p4info.txtpb", ".tar.gz", ".resources.json"))
     # -g makes the compiler report resources. Counters in P4Info are P4Runtime's own, as v1model's are.
-    options = ["--target", "tofino", "--arch", "tna", "-g", f"-DELEMENTS={elements}", "-o", str(out)]
+    options = ["--target", chip, "--arch", architecture, "-g", f"-DELEMENTS={elements}", "-o", str(out)]
     options += ["--p4runtime-files", str(p4info), "--p4runtime-force-std-externs"]
     run(TNA.compiler, *options, "tna/netfold.p4")
     used = json.loads((out / "pipe/logs/metrics.json").read_text())
@@ -123,9 +127,9 @@ def compile_tna(elements: int, into: Path) -> list[str]:
         raise SystemExit(
             f"error: {TNA.compiler} wrote a parser that takes every frame one way ({', '.join(idle)}): use a newer one"
         )
-    archive(loaded, out, ("pipe/tofino.bin", "pipe/context.json", "bfrt.json"), once)
-    stages = json.loads((out / "pipe/logs/resources.json").read_text())["resources"]["mau"]["mau_stages"]
-    resources.write_text(json.dumps(summary(elements, used, stages), indent=1) + "\n")
+    archive(loaded, out, (f"pipe/{chip}.bin", "pipe/context.json", "bfrt.json"), once)
+    found = json.loads((out / "pipe/logs/resources.json").read_text())["resources"]
+    resources.write_text(json.dumps(summary(elements, used, found), indent=1) + "\n")
     return [p4info.name, loaded.name, resources.name]
 
 
@@ -168,13 +172,15 @@ def in_order(schema: bytes) -> bytes:
     return json.dumps(described, indent=1).encode()
 
 
-# Resources of a Tofino 1 stage, by the compiler's names.
+# Resources of a stage, by the compiler's names.
 PER_STAGE = {"meter_alus": 4, "rams": 80, "map_rams": 48, "tcams": 24, "gateways": 16, "logical_tables": 16}
-CONTAINERS = {8: 64, 16: 96, 32: 64}
 
 
-def summary(elements: int, used: dict[str, Any], stages: list[dict[str, Any]]) -> dict[str, Any]:
-    """A program's use of a Tofino 1, in the compiler's own figures."""
+def summary(elements: int, used: dict[str, Any], resources: dict[str, Any]) -> dict[str, Any]:
+    """A program's use of a chip, in the compiler's own figures."""
+    containers: Counter[str] = Counter()
+    for group in resources["phv_containers"]["normal"]:
+        containers[str(group["width"])] += group["units"]
 
     def taken(of: dict[str, Any]) -> int:
         return next(len(found) for found in of.values() if isinstance(found, list))
@@ -184,21 +190,22 @@ def summary(elements: int, used: dict[str, Any], stages: list[dict[str, Any]]) -
         "stages": [
             {name: taken(stage[name]) for name in PER_STAGE}
             | {"tables": sorted({each["table_name"] for each in stage["logical_tables"]["ids"]})}
-            for stage in stages
+            for stage in resources["mau"]["mau_stages"]
         ],
+        "containers": dict(containers),
         "phv": {each["bit_width"]: each["containers_occupied"] for each in used["phv"]["normal"]},
         "parser_rows": {gress: found["tcam_rows"] for gress, found in used["parser"].items()},
         "latency_cycles": {each["gress"]: each["cycles"] for each in used["mau"]["latency"]},
     }
 
 
-def describe(programs: Iterable[dict[str, Any]], version: str) -> str:
+def describe(programs: Iterable[tuple[str, dict[str, Any]]], version: str) -> str:
     """The tables of docs/tofino.md."""
     out = [f"Compiled by p4c {version} (`bf-p4c`), figures of its reports.", ""]
-    for program in programs:
+    for chip, program in programs:
         stages = program["stages"]
         out += [
-            f"### {program['elements']} elements",
+            f"### {chip}, {program['elements']} elements",
             "",
             "| stage | tables | stateful ALUs | SRAM | map RAM | TCAM | gateways |",
             "|---|---|---|---|---|---|---|",
@@ -211,11 +218,11 @@ def describe(programs: Iterable[dict[str, Any]], version: str) -> str:
             for name in ("meter_alus", "rams", "map_rams", "tcams", "gateways")
         ]
         out.append(f"| all {len(stages)} | | {' | '.join(sums)} |")
-        phv = ", ".join(f"{program['phv'][str(w)]} of {n} with {w} bits" for w, n in CONTAINERS.items())
+        phv = ", ".join(f"{program['phv'][w]} of {n} with {w} bits" for w, n in program["containers"].items())
         rows, cycles = program["parser_rows"], program["latency_cycles"]
         out += [
             "",
-            f"PHV containers: {phv}. Parser: {rows['ingress']} rows in ingress, {rows['egress']} in egress. "
+            f"PHV containers that actions compute with: {phv}. Parser: {rows['ingress']} rows in ingress, {rows['egress']} in egress. "
             f"Latency: {cycles['ingress']} and {cycles['egress']} cycles.",
             "",
         ]
@@ -232,13 +239,19 @@ def holds(tables: list[str]) -> str:
 
 def page(text: str, version: str) -> str:
     """Regenerate the tables of docs/tofino.md."""
-    programs = [json.loads((BUILD / f"netfold-tna-{e}.resources.json").read_text()) for e in TNA.elements]
+    programs = [
+        (chip, json.loads((BUILD / f"netfold-{target.name}-{elements}.resources.json").read_text()))
+        for chip, target in (("Tofino 1", TNA), ("Tofino 2", T2NA))
+        for elements in target.elements
+    ]
     before, _, after = text.split(MARK)
     return f"{before}{MARK}\n\n{describe(programs, version)}\n{MARK}{after}"
 
 
-V1MODEL = Target("v1model", "p4c-bm2-ss", r"Version (\S+)", (64, 256, 1024, 2048), compile_v1model)
-TNA = Target("tna", "bf-p4c", r"p4c (\S+)", (32, 64), compile_tna)
+V1MODEL = Target("v1model", "v1model", "p4c-bm2-ss", r"Version (\S+)", (64, 256, 1024, 2048), compile_v1model)
+TNA = Target("tna", "tna", "bf-p4c", r"p4c (\S+)", (32, 64), partial(compile_chip, "tofino", "tna"))
+T2NA = Target("t2na", "tna", "bf-p4c", r"p4c (\S+)", (64,), partial(compile_chip, "tofino2", "t2na"))
+CHIPS = {"tofino": TNA, "tofino2": T2NA}  # by their sections of the lock
 
 
 def main(verify_only: bool) -> None:
@@ -251,12 +264,13 @@ def main(verify_only: bool) -> None:
         lock |= V1MODEL.build()
         LOCK.write_text(json.dumps(lock, indent=1) + "\n")
     if not verify_only and shutil.which(TNA.compiler):
-        lock["tofino"] = TNA.build()
+        lock |= {section: target.build() for section, target in CHIPS.items()}
         LOCK.write_text(json.dumps(lock, indent=1) + "\n")
         if PAGE.exists():
             PAGE.write_text(page(PAGE.read_text(), lock["tofino"]["p4c"]))
     elif "tofino" in lock:
-        TNA.verify(lock["tofino"])
+        for section, target in CHIPS.items():
+            target.verify(lock[section])
         if PAGE.exists() and PAGE.read_text() != page(PAGE.read_text(), lock["tofino"]["p4c"]):
             raise SystemExit(f"error: the tables of docs/{PAGE.name} do not match p4/build/: restore them with git")
 

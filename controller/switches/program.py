@@ -15,7 +15,7 @@ from controller.target import V1MODEL, Target
 
 PACKAGE = Path(__file__).resolve().parents[1]
 ELEMENTS = V1MODEL.elements
-_BINARY, _TABLES = "pipe/tofino.bin", "pipe/context.json"
+_TABLES = "pipe/context.json"
 _DEVICE_DATA = 3  # field of P4DeviceConfig
 
 
@@ -60,22 +60,23 @@ def load_artifact(elements: int, directory: Path | None = None, target: Target =
     name = f"netfold-{target.architecture}-{elements}"
     try:
         lock = json.loads((directory / "lock.json").read_text())
-        locked = {**lock["artifacts"], **lock["tofino"]["artifacts"]}
+        locked = {**lock["artifacts"], **lock["tofino"]["artifacts"], **lock["tofino2"]["artifacts"]}
     except (OSError, ValueError, KeyError) as error:
         raise ArtifactError(f"{directory / 'lock.json'} cannot be read: {error}") from error
     suffix = ".json" if target is V1MODEL else ".tar.gz"
     program, p4info = (_checked(directory / f"{name}{each}", locked) for each in (suffix, ".p4info.txtpb"))
-    return Artifact(name, elements, program if target is V1MODEL else _device_config(name, program), p4info.decode())
+    config = program if target is V1MODEL else _device_config(name, program, f"pipe/{target.name}.bin")
+    return Artifact(name, elements, config, p4info.decode())
 
 
-def _device_config(name: str, archive: bytes) -> bytes:
+def _device_config(name: str, archive: bytes, binary: str) -> bytes:
     """What a Tofino's driver takes: a P4DeviceConfig with the program's name, its binary, and its tables.
 
     Source: p4lang/open-p4studio, p4runtime_update_config.py; p4lang/PI, proto/p4/tmp/p4config.proto.
     """
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         parts = [name.encode()]
-        for each in (_BINARY, _TABLES):
+        for each in (binary, _TABLES):
             found = files.extractfile(each)
             assert found is not None, "make p4 packs it"
             parts.append(found.read())

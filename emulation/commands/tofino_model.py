@@ -75,7 +75,7 @@ def tofino_model(
 ) -> None:
     """Run the model of Tofino 1 as a switch in the foreground, until SIGTERM or Ctrl-C.
 
-    A controller pushes the program: `controller start --target tofino`. The model takes some hundred microseconds per
+    A controller pushes the program: `controller start --target tofino`. The model takes about ten milliseconds per
     packet, so use it to see that a chip does the same as the embedded switch, not how fast. With --json, it prints what
     --ready-file holds, in one line.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
+from controller.target import TOFINO
 from emulation.errors import ModelError, ProgramError
 from emulation.switch.p4runtime.pipeline import device_data
 from emulation.tofino.chip_memory import PIPES, recirculating
@@ -71,6 +72,8 @@ class Chip:
         _, binary, described = unpacked(config.p4_device_config)
         try:
             context = json.loads(described)
+            if (made_for := context["target"]) != TOFINO.name:
+                raise ProgramError(f"the program is for a {made_for}, and the model is one of {TOFINO.name}")
             tables = context["tables"]
             keep_apart(tables)
             constant = list(constant_entries(tables))

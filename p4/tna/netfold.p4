@@ -1,10 +1,16 @@
-// netfold's data plane for Tofino 1 (TNA): what ../v1model/netfold.p4 is for v1model, in twelve stages. 32 elements in
-// one pass, or 64 with one recirculation of what carries stored values. Stage by stage: 0 membership, 1 positions,
-// 2 bitmaps, 3-11 elements; the verdict is reached beside them.
+// netfold's data plane for Tofino 1 (TNA) and 2 (T2NA): what ../v1model/netfold.p4 is for v1model. In the twelve stages
+// of a Tofino 1: 32 elements in one pass, or 64 with one recirculation of what carries stored values. In the twenty of a
+// Tofino 2: 64 in one pass. Stage by stage: 0 membership, 1 positions, 2 bitmaps, from 3 on elements; the verdict is
+// reached beside them.
 #include <core.p4>
+#if __TARGET_TOFINO__ == 1
 #include <tna.p4>
-
+#define ONE_PASS (ELEMENTS == 32)
 const PortId_t RECIRCULATION_PORT = 68;     // of pipe 0; every port of a job is in that pipe
+#else
+#include <t2na.p4>
+#define ONE_PASS 1
+#endif
 
 #include "../common/headers.p4"
 #include "metadata.p4"

@@ -8,6 +8,7 @@ parser ingress_parser(packet_in packet, out ingress_headers_t hdr, out ingress_m
     state start {
         packet.extract(intrinsic);
         packet.advance(PORT_METADATA_SIZE);
+#if __TARGET_TOFINO__ == 1
         // Nobody else can send from there.
         transition select(intrinsic.ingress_port) {
             RECIRCULATION_PORT: parse_harvest;
@@ -24,6 +25,9 @@ parser ingress_parser(packet_in packet, out ingress_headers_t hdr, out ingress_m
         packet.extract(hdr.udp);
         packet.extract(hdr.netfold);
         transition parse_vector;
+#else
+        transition parse_ethernet;
+#endif
     }
     state parse_ethernet {
         packet.extract(hdr.ethernet);

@@ -93,7 +93,7 @@ control Result(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
         hdr.udp.dst_port = udp_port; \
         hdr.netfold.flags = 0;
 
-#if ELEMENTS == 32
+#if ONE_PASS
 #define LEAVE_TO(where) manager.ucast_egress_port = where;
 #define LEAVE_TO_GROUP manager.mcast_grp_a = meta.group;
 #else

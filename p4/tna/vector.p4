@@ -1,8 +1,8 @@
 // The elements (rule 7): one stateful unit each, or one for two, all under the same address. What a packet does to
 // them each table sees for itself, so that no stage is spent on telling them.
 //
-// With 64 elements a unit holds e and e + 32, and a packet can read one of them: the low half as it comes by, the high
-// half when a result comes by again (harvest).
+// With 64 elements in a Tofino 1 a unit holds e and e + 32, and a packet can read one of them: the low half as it comes
+// by, the high half when a result comes by again (harvest).
 
 // (role, started, seen, member) -> what to do, for a register that is stored, added to and loaded. The roles 0 to 3 are
 // contributions.
@@ -81,9 +81,9 @@ struct pair_t {
     bit<32> high;
 }
 
-#if ELEMENTS == 32
+#if ONE_PASS
 #define ELEMENT(i) SUMMED(e##i, hdr.vector.e##i)
-#define EACH(M) FOR_32(M)
+#define EACH(M) FOR_EACH_ELEMENT(M)
 #else
 #define ELEMENT(i, j) SUMMED_PAIR(e##i, hdr.vector.e##i, hdr.vector.e##j)
 #define EACH(M) FOR_32_PAIRS(M)

@@ -30,7 +30,7 @@ from controller.switches.program import load_artifact
 from controller.switches.table_entries import Names
 from controller.target import TOFINO
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
-from emulation.tofino.harness import HARNESS
+from emulation.tofino.harness import HARNESS, Harness
 from emulation.tofino.model_pipeline import ModelPipeline
 from hostlib.protocol import constants
 from hostlib.system.network_namespace import inside, veths
@@ -332,6 +332,11 @@ class Model:
                 # The chip's counters count the frame check sequence, too.
                 found[name] |= {port: (n, bytes_ - 4 * n) for port, (n, bytes_) in passed.items()}
         return found
+
+    @property
+    def harness(self) -> Harness:
+        """The model's own commands."""
+        return self._pipeline._chip.harness
 
     def close(self) -> None:
         self._pipeline.close()

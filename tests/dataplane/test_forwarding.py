@@ -121,6 +121,36 @@ def test_packets_are_routed_by_the_longest_prefix(routed: Bench, destination: st
     routed.expect(1, bytes(sent), [(port, bytes(leaves))])
 
 
+def identified(ttl: int, checksum: int) -> Ether:
+    """A routed packet, with the identification that makes its IPv4 header's checksum this one."""
+    unidentified = IP(bytes(ip("10.1.9.9", ttl, id=0)[IP])).chksum
+    identification = (unidentified - checksum) % 0xFFFF
+    made = Ether(bytes(ip("10.1.9.9", ttl, id=identification)))
+    assert made[IP].chksum == checksum
+    return made
+
+
+@pytest.mark.parametrize("checksum", [0, 1, 0xFFFE])
+def test_checksums_of_every_kind_are_computed(routed: Bench, checksum: int) -> None:
+    """Also the 0 that is 0xffff in other arithmetic: of what arrives, and of what leaves."""
+    for sent in (identified(9, checksum), ip("10.1.9.9", 9, id=identified(8, checksum).id)):
+        leaves = ip("10.1.9.9", 8, id=sent.id)
+        leaves[Ether].src, leaves[Ether].dst = ROUTER, OTHER
+        routed.expect(1, bytes(sent), [(4, bytes(leaves))])
+
+
+def test_0xffff_for_a_checksum_of_0(routed: Bench) -> None:
+    """No sender computes it (RFC 1624). A chip adds all up, as RFC 1071 says, and takes it; others compare with theirs."""
+    sent = identified(9, 0)
+    leaves = ip("10.1.9.9", 8, id=sent.id)
+    leaves[Ether].src, leaves[Ether].dst = ROUTER, OTHER
+    sent[IP].chksum = 0xFFFF
+    if routed.target.name in ("tna", "tofino"):
+        routed.expect(1, bytes(sent), [(4, bytes(leaves))])
+    else:
+        routed.expect(1, bytes(sent), [], "checksum")
+
+
 ROUTED = {
     "ICMP": ({}, ICMP() / Raw(b"ping")),
     "a later fragment": ({"frag": 100, "flags": "MF"}, Raw(b"f" * 64)),

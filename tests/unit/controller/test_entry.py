@@ -18,7 +18,7 @@ from controller.errors import ArtifactError
 from controller.jobs.switch_share import Member, SwitchShare, Upstream
 from controller.switches.program import load_artifact
 from controller.switches.table_entries import Names, canonical
-from controller.target import TOFINO, V1MODEL
+from controller.target import TARGETS, TOFINO, V1MODEL
 from emulation.errors import ProgramError
 from emulation.tofino.chip import unpacked
 from hostlib.protocol import constants
@@ -336,11 +336,12 @@ def test_a_size_without_a_program_is_refused() -> None:
         load_artifact(100)
 
 
-def test_a_chips_program_is_its_name_binary_and_tables_each_after_its_length() -> None:
-    artifact = load_artifact(64, target=TOFINO)
+@pytest.mark.parametrize(("chip", "program"), [("tofino", "netfold-tna-64"), ("tofino2", "netfold-t2na-64")])
+def test_a_chips_program_is_its_name_binary_and_tables_each_after_its_length(chip: str, program: str) -> None:
+    artifact = load_artifact(64, target=TARGETS[chip])
     name, binary, tables = unpacked(artifact.program)
-    assert name == artifact.name == "netfold-tna-64"
-    assert binary.startswith(b"\0\0\0H") and json.loads(tables)["target"] == "tofino"
+    assert name == artifact.name == program
+    assert binary.startswith(b"\0\0\0H") and json.loads(tables)["target"] == chip
     assert artifact.cookie != load_artifact(32, target=TOFINO).cookie != 0
     with pytest.raises(ArtifactError, match="no program for 256 elements per packet on tofino; there are 32, 64"):
         load_artifact(256, target=TOFINO)

@@ -1,4 +1,4 @@
-"""The TNA program beside the v1model one: the same verdicts, the same tables for the controller, within one Tofino 1."""
+"""The TNA program beside the v1model one: the same verdicts, the same tables for the controller, within one chip."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from p4.config.v1 import p4info_pb2
 from tests.conftest import ROOT
 
 P4 = ROOT / "p4"
-ELEMENTS = (32, 64)
+PROGRAMS = {"tna-32": "tofino", "tna-64": "tofino", "t2na-64": "tofino2"}  # and their chips
+STAGES = {"tofino": 12, "tofino2": 20}
 parsers_without_choice = runpy.run_path(str(P4 / "build.py"))["parsers_without_choice"]
 # What the controller writes and reads, on any target.
 TABLES = ("membership", "fabric_address", "fabric_source", "replicas", "arp", "l2", "router_mac", "ipv4")
@@ -66,36 +67,39 @@ def interface(info: p4info_pb2.P4Info) -> dict[str, Any]:
     return {"tables": tables, "counters": counters}
 
 
-@pytest.mark.parametrize("elements", ELEMENTS)
-def test_the_controller_sees_the_tables_of_the_v1model_program(elements: int) -> None:
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_controller_sees_the_tables_of_the_v1model_program(program: str) -> None:
     expected = interface(p4info("v1model-64"))
     assert expected["tables"].keys() == set(TABLES)
     assert expected["counters"].keys() == set(COUNTERS)
-    assert interface(p4info(f"tna-{elements}")) == expected
+    assert interface(p4info(program)) == expected
 
 
-@pytest.mark.parametrize("elements", ELEMENTS)
-def test_the_program_fits_one_tofino(elements: int) -> None:
+@pytest.mark.parametrize(("program", "chip"), PROGRAMS.items())
+def test_the_program_fits_its_chip(program: str, chip: str) -> None:
     """By the compiler's own report; the binary is what it says it is."""
-    used = json.loads((P4 / f"build/netfold-tna-{elements}.resources.json").read_text())
-    assert len(used["stages"]) <= 12
+    used = json.loads((P4 / f"build/netfold-{program}.resources.json").read_text())
+    assert len(used["stages"]) <= STAGES[chip]
+    assert all(used["phv"][width] <= there for width, there in used["containers"].items())
     assert all(stage["meter_alus"] <= 4 for stage in used["stages"])
     tables = {name for stage in used["stages"] for name in stage["tables"]}
-    assert sum(bool(re.fullmatch(r"ingress\.vector\.work_e\w\w", name)) for name in tables) == 32
-    with tarfile.open(P4 / f"build/netfold-tna-{elements}.tar.gz") as tar:
+    assert sum(bool(re.fullmatch(r"ingress\.vector\.work_e\w\w", name)) for name in tables) == (
+        64 if chip == "tofino2" else 32
+    )
+    with tarfile.open(P4 / f"build/netfold-{program}.tar.gz") as tar:
         context = json.load(tar.extractfile("pipe/context.json"))
-        assert context["target"] == "tofino"
+        assert context["target"] == chip
         assert {t["name"] for t in context["tables"]} >= {"membership", "replicas"}
-        assert tar.getmember("pipe/tofino.bin").size > 100_000
+        assert tar.getmember(f"pipe/{chip}.bin").size > 100_000
         assert {t["name"] for t in json.load(tar.extractfile("bfrt.json"))["tables"]} >= {
             "pipe.membership",
             "pipe.replicas",
         }
 
 
-@pytest.mark.parametrize("elements", ELEMENTS)
-def test_the_compiled_parsers_look_at_frames(elements: int) -> None:
-    with tarfile.open(P4 / f"build/netfold-tna-{elements}.tar.gz") as artifacts:
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_compiled_parsers_look_at_frames(program: str) -> None:
+    with tarfile.open(P4 / f"build/netfold-{program}.tar.gz") as artifacts:
         context = artifacts.extractfile("pipe/context.json")
         assert context is not None and parsers_without_choice(json.load(context)) == []
 
