@@ -25,6 +25,7 @@ from tests.dataplane.target import COUNTERS, Frames, Model
 from tests.property.frame import ELEMENTS
 from tests.property.model import ModelSwitch, Outcome
 
+KIND = os.environ.get("NETFOLD_PROPERTY_SWITCH", "embedded")
 COUNTED = (*constants.EVENTS.values(), *constants.DROPS.values())
 
 
@@ -167,7 +168,7 @@ class Twin:
     """
 
     def __init__(self, number: int, address: str, others: dict[str, int], hosts: dict[int, int]) -> None:
-        self._program = SWITCHES[os.environ.get("NETFOLD_PROPERTY_SWITCH", "embedded")](number, address, others, hosts)
+        self._program = SWITCHES[KIND](number, address, others, hosts)
         self._model = ModelSwitch(address, others, hosts)
 
     def install(self, share: SwitchShare) -> None:

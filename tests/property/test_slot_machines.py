@@ -19,9 +19,10 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.property.machine import Chunks, OneSwitch, Shared, SlotMachine, Tree, ViaServer
 from tests.property.model import Fault
-from tests.property.switch import Violation
+from tests.property.switch import KIND, Violation
 
 EXAMPLES = int(os.environ.get("NETFOLD_PROPERTY_EXAMPLES", "40"))
+EXAMPLE_S = {"embedded": 2, "tofino": 200}  # at most: a tree's is one of four models
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example]
 BUDGET = settings(
     max_examples=EXAMPLES,
@@ -42,7 +43,7 @@ def drive(machine: type[SlotMachine], budget: settings) -> None:
     run_state_machine_as_test(seed(number)(machine), settings=budget)
 
 
-@pytest.mark.timeout(420 + 2 * EXAMPLES)  # shrinking a failure may take five minutes
+@pytest.mark.timeout(420 + EXAMPLE_S[KIND] * EXAMPLES)  # shrinking a failure may take five minutes
 @pytest.mark.parametrize("machine", [OneSwitch, Tree, ViaServer, Shared, Chunks])
 def test_the_sum_or_nothing(machine: type[SlotMachine]) -> None:
     drive(machine, BUDGET)
