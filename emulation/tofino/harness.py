@@ -22,7 +22,7 @@ from emulation.tofino.chip_memory import Register, Word, record
 
 HARNESS = "tofino_test_harness"  # as open-p4studio's build calls it
 START_S, ANSWER_S = 120.0, 60.0
-RECIRCULATED_S = 0.01  # the model looks once in a millisecond, if it has a processor
+RECIRCULATED_S = 0.05  # the model looks once in a millisecond, if it has a processor
 MOST_SLEEPS = 20
 # What it says of each entry that it writes, at the levels of the log that are asked for.
 _LOGGED = "table:5,script:1"
