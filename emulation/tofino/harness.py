@@ -22,8 +22,7 @@ from emulation.tofino.chip_memory import Register, Word, record
 
 HARNESS = "tofino_test_harness"  # as open-p4studio's build calls it
 START_S, ANSWER_S = 120.0, 60.0
-RECIRCULATED_S = 0.05  # the model looks once in a millisecond, if it has a processor
-MOST_SLEEPS = 20
+RECIRCULATED_S = 0.003  # the model looks once in a millisecond, if it has a processor
 # What it says of each entry that it writes, at the levels of the log that are asked for.
 _LOGGED = "table:5,script:1"
 _CHUNK = 1 << 16
@@ -172,16 +171,23 @@ class Harness:
             ModelError: as run.
         """
         self.put(arriving)
-        # What is recirculated comes in again from a thread of its own, which idle ones do not wait for. Where a sleep
-        # ends late, that thread may be late as well.
-        for _ in range(MOST_SLEEPS):
-            begun = time.monotonic()
-            self.run([f"sleep {RECIRCULATED_S}", "wait"])
-            if time.monotonic() - begun < 2 * RECIRCULATED_S:
-                break
+        # What is recirculated comes in again from a thread of its own, which idle ones do not wait for. It has looked
+        # once all threads sleep again.
+        time.sleep(RECIRCULATED_S)
+        while self._runs():
+            time.sleep(RECIRCULATED_S)
+        self.run(["wait"])
         left = self._frames[:]
         self._frames.clear()
         return left
+
+    def _runs(self) -> bool:
+        """Whether a thread of it has something to do, be it that it waits for a processor (proc(5), the third field)."""
+        stats = Path(f"/proc/{self.pid}/task").glob("*/stat")
+        try:
+            return any(stat.read_text().rpartition(") ")[2].startswith("R") for stat in stats)
+        except OSError:
+            return False  # It has ended, as the next command says.
 
     def put(self, arriving: Iterable[tuple[int, bytes]]) -> None:
         """Frames in, by port. Those that leave go where `leaves` says; the last of them when late() is called.
