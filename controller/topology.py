@@ -91,7 +91,7 @@ class Topology:
                 raise ControllerError(f"topology: {switch.name} comes before its parent {switch.parent}, or has none")
             if switch.target not in TARGETS:
                 raise ControllerError(
-                    f"topology: {switch.name} has the target {switch.target!r}; there are {' and '.join(TARGETS)}"
+                    f"topology: {switch.name} has the target {switch.target!r}; there are {', '.join(TARGETS)}"
                 )
             ends = [(switch.name, port) for port in switch.ports]
             if switch.parent is not None:

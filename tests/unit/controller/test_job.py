@@ -135,7 +135,7 @@ def test_ranks_on_one_chip_of_a_tree_are_counted() -> None:
 
 
 def test_an_unknown_target_is_refused() -> None:
-    with pytest.raises(ControllerError, match="switch has the target 'fpga'; there are v1model and tofino"):
+    with pytest.raises(ControllerError, match="switch has the target 'fpga'; there are v1model, tofino, tofino2"):
         single("127.0.0.1:2", 1, "10.255.255.254", {}, "fpga")
 
 
