@@ -165,6 +165,18 @@ class SharedSum:
         Begin to sum an array, in place; it must stay where it is until that is done.
         """
 
+    def begin_reduce(self, array: object) -> None:
+        """
+        Likewise, but rank 0 alone has the sum; what the others have then is not defined.
+        """
+
+    def begin_broadcast(self, array: object, note: int = 0) -> None:
+        """Likewise; all have rank 0's values then, and its note."""
+
+    @property
+    def note(self) -> int:
+        """Rank 0's, of the last array that is done."""
+
     def go_on(self, seconds: float) -> bool:
         """
         Whether it is done; False after so long without another rank's progress.
@@ -187,6 +199,12 @@ class SharedSum:
 
     def leave(self) -> None:
         """Tell the others that this rank sums no more."""
+
+    def beat(self) -> None:
+        """Tell the others that this rank makes them wait, and will come."""
+
+    def beats(self) -> list[int]:
+        """How often each rank has told that."""
 
     @property
     def summing_ns(self) -> int:

@@ -25,10 +25,10 @@ from hostlib.collectives.arguments import (
     require_text,
 )
 from hostlib.collectives.bootstrap import join_group
-from hostlib.collectives.create import create_collective
+from hostlib.collectives.create import MechanismCollective, create_collective
 from hostlib.collectives.rank_collectives import RankCollectives
-from hostlib.collectives.scheduled_collective import DEFAULT_FALLBACK, ScheduledCollective
-from hostlib.collectives.vendor import LibraryCollective, require_library
+from hostlib.collectives.scheduled_collective import DEFAULT_FALLBACK
+from hostlib.collectives.vendor import require_library
 from hostlib.errors import UnknownNameError
 from hostlib.fabric.admission import admitted_alike
 from hostlib.fabric.job_client import DEFAULT_CONTROLLER
@@ -127,7 +127,7 @@ class Session:
         self,
         mechanism: Mechanism,
         context: RankContext,
-        collective: ScheduledCollective | LibraryCollective,
+        collective: MechanismCollective,
         others: RankCollectives,
         number: int,
     ) -> None:

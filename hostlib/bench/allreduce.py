@@ -80,6 +80,7 @@ class BenchOptions:
         iterations: collectives that are timed together; None for as many as take about a quarter of a second.
         repeats: number of timed measurements.
         hosts: `local` or `netns:N`.
+        ranks_per_host: of netns.
         rate: of each link of netns, as `100mbit`; None for unlimited.
         controller: of a running fabric; None to start one.
         collectives: names of MEASURED. A mechanism is measured with those of them that it can do.
@@ -103,6 +104,7 @@ class BenchOptions:
     deadline_s: float = 30.0
     collectives: tuple[str, ...] = (ALL_REDUCE,)
     device: str = "cpu"
+    ranks_per_host: int = 1
 
     def __post_init__(self) -> None:
         if not self.mechanisms:
@@ -142,8 +144,10 @@ class BenchOptions:
         if self.world_size is not None and not 1 <= self.world_size <= LARGEST_WORLD:
             raise HostlibError(f"--workers must be in 1..{LARGEST_WORLD}, not {self.world_size}")
         count = parse_hosts(self.hosts)
-        if count is not None and self.world_size not in (None, count):
-            raise HostlibError(f"--workers {self.world_size} does not match {self.hosts}, a rank on each")
+        self._check_ranks_per_host(count)
+        if count is not None and self.world_size not in (None, self.ranks):
+            each = "a rank" if self.ranks_per_host == 1 else f"{self.ranks_per_host} ranks"
+            raise HostlibError(f"--workers {self.world_size} does not match {self.hosts}, {each} on each")
         if self.rate is not None:
             units.bandwidth(self.rate)
             if count is None:
@@ -162,6 +166,21 @@ class BenchOptions:
                 f"{', '.join(past)} would not use it: leave out one or the other"
             )
 
+    def _check_ranks_per_host(self, count: int | None) -> None:
+        if self.ranks_per_host < 1:
+            raise HostlibError(f"--ranks-per-host must be at least 1, not {self.ranks_per_host}")
+        if self.ranks_per_host == 1:
+            return
+        if count is None:
+            raise HostlibError("--ranks-per-host puts several ranks into each network namespace: it needs --on netns")
+        for cell in self.cells:
+            mechanism = find(cell.mechanism)
+            if cell.servers or (cell.needs_fabric and not mechanism.same_host):
+                raise HostlibError(
+                    f"--ranks-per-host: {cell} needs a rank's own port of the switch, or servers; legal are mechanisms "
+                    "of ranks alone, and those through the switch with :same_host=shm"
+                )
+
     @property
     def cells(self) -> tuple[BenchCell, ...]:
         """The mechanisms, each with what it can do of the collectives."""
@@ -169,7 +188,8 @@ class BenchOptions:
 
     @property
     def ranks(self) -> int:
-        return parse_hosts(self.hosts) or self.world_size or DEFAULT_WORLD_SIZE
+        hosts = parse_hosts(self.hosts)
+        return self.world_size or DEFAULT_WORLD_SIZE if hosts is None else hosts * self.ranks_per_host
 
     def for_rank(self, cells: tuple[BenchCell, ...], controller: str, address: str) -> RankOptions:
         return RankOptions(
@@ -249,7 +269,11 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
     with ExitStack() as stack:
         count = parse_hosts(options.hosts)
         servers = max(cell.servers for cell in options.cells)
-        spaces = None if count is None else stack.enter_context(namespace_hosts(count + servers, options.rate))
+        spaces = (
+            None
+            if count is None
+            else stack.enter_context(namespace_hosts(count + servers, options.rate, options.ranks_per_host))
+        )
         for cells in _by_place(options.cells):
             through = cells[0].needs_fabric
             with ExitStack() as place:

@@ -18,11 +18,11 @@ from hostlib.bench.bench_cells import ALL_REDUCE, WHOLE, BenchCell, bus_factor
 from hostlib.bench.exercises import AllReduce, Exercise, exercise_of
 from hostlib.bench.reproducible_tensors import drawn
 from hostlib.collectives.bootstrap import join_group
-from hostlib.collectives.create import create_collective
+from hostlib.collectives.create import MechanismCollective, create_collective
+from hostlib.collectives.host_levels import HostLevelsCollective
 from hostlib.collectives.rank_collectives import RankCollectives
-from hostlib.collectives.scheduled_collective import ScheduledCollective
 from hostlib.collectives.serve import serve
-from hostlib.collectives.vendor import LibraryCollective
+from hostlib.collectives.shared_memory import SharedMemoryCollective
 from hostlib.mechanisms.mechanism import find
 from hostlib.system.interfaces import link_bytes
 from hostlib.system.tcp_counters import tcp_retransmits
@@ -68,7 +68,7 @@ def measure(options: RankOptions, here: LaunchEnvironment, report: Report) -> di
     return {"rows": rows}
 
 
-Doing = ScheduledCollective | LibraryCollective | RankCollectives
+Doing = MechanismCollective | RankCollectives
 
 
 def _doing(cell: BenchCell, context: RankContext, options: RankOptions, job: str) -> Doing:
@@ -107,7 +107,8 @@ class Measurement:
         seed, ranks = self.options.seed, self.context.world_size
         if isinstance(self.doing, RankCollectives):
             return exercise_of(self.cell.collective, self.doing, self.context, self.values, seed, self._sum_unit())
-        return AllReduce(self.doing, self.values, self._where(), seed, ranks, self._sum_unit())
+        groups = self.doing.hosts.ranks if isinstance(self.doing, HostLevelsCollective) else None
+        return AllReduce(self.doing, self.values, self._where(), seed, ranks, self._sum_unit(), groups)
 
     def _where(self) -> torch.device:
         """This rank's device."""
@@ -165,7 +166,8 @@ class Measurement:
 
     def _sum_unit(self) -> float | None:
         """Half a unit in the last place of 1 for sums in floating point; None for the switch's fixed point."""
-        if not self.cell.sends_messages or not self.values.is_floating_point():
+        through_switch = not self.cell.sends_messages and not isinstance(self.doing, SharedMemoryCollective)
+        if through_switch or not self.values.is_floating_point():
             return None
         in_own_type = self.cell.mechanism == "gloo" and self.cell.collective == ALL_REDUCE
         return torch.finfo(self.values.dtype if in_own_type else torch.float32).eps / 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -36,7 +37,7 @@ class Exercise(Protocol):
 
 
 class AllReduce:
-    """Sums a tensor in place."""
+    """Sums a tensor in place; the other arguments are those of wrong_elements."""
 
     def __init__(
         self,
@@ -46,8 +47,10 @@ class AllReduce:
         seed: int,
         ranks: int,
         sum_unit: float | None,
+        groups: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self._collective, self._values, self._checked = collective, values.to(where), (seed, ranks, sum_unit)
+        self._groups = groups
         self._summed = torch.empty_like(self._values)
 
     @property
@@ -72,7 +75,7 @@ class AllReduce:
 
     def wrong(self) -> int:
         """See Exercise."""
-        return wrong_elements(self.common, *self._checked)
+        return wrong_elements(self.common, *self._checked, groups=self._groups)
 
 
 class ReduceScatter:

@@ -83,7 +83,9 @@ def _measure(options: BubbleOptions, here: LaunchEnvironment) -> dict[str, Any]:
     torch.set_num_threads(1)
     with join_group(here, "bubble", DEADLINE_S) as (rank_context, job):
         assert rank_context.among is not None
-        alone, job = rank_context.among([here.rank])
+        part = rank_context.among([here.rank])
+        assert part is not None, "this rank is one of them"
+        alone, job = part
         collective = create_collective(RING, alone, "", job)
         try:
             context = TrainerContext(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ def wrong_elements(
     first: int = 0,
     count: int | None = None,
     owner: int | None = None,
+    groups: Sequence[Sequence[int]] | None = None,
 ) -> int:
     """Count elements of a sum that are wrong: not exact, or for real numbers outside the error bound.
 
@@ -46,6 +47,7 @@ def wrong_elements(
             2^(e + h - 31), where e may be that of a prologue's level. In both cases the result's own rounding comes on top.
         first, count: where the result begins in the ranks' tensors, and how many elements these have; None for as many.
         owner: a rank that adds its own values to what the others have summed in fixed point, which is rounded before.
+        groups: of ranks that sum in float32 first, so that the fixed point's n summands are the groups' sums.
     """
     error = 0
     count = result.numel() if count is None else count
@@ -64,9 +66,13 @@ def wrong_elements(
         values = [block.to(torch.float64) for block in inputs]
         total = sum(values[1:], values[0])
         if sum_unit is None:
-            largest = max(float(v.abs().max()) for v in values)
+            summands = [sum(values[rank] for rank in group) for group in groups] if groups else values
+            largest = max(float(v.abs().max()) for v in summands)  # type: ignore[union-attr]
             code = math.frexp(largest)[1] + constants.EXPONENT_BIAS
-            allowed = torch.full_like(total, error_bound(int(rounded(np.array(code))), world_size))
+            allowed = torch.full_like(total, error_bound(int(rounded(np.array(code))), len(summands)))
+            for group in groups or ():
+                relative = (len(group) - 1) * torch.finfo(torch.float32).eps / 2
+                allowed += relative / (1 - relative) * sum(values[rank].abs() for rank in group)
             if owner is not None:
                 allowed += torch.finfo(torch.float32).eps / 2 * (total - values[owner]).abs()
         else:

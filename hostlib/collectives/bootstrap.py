@@ -103,7 +103,9 @@ def join_group(
             patience_s=patience_s,
         )
         with ExitStack() as detectors:
-            among = part_maker(context, here, job, store, connector, detectors)
+            among = part_maker(
+                context, here.host, here.port, job, store, connector, lambda begun: detectors.callback(begun.close)
+            )
             another_detector = detector_maker(context, here.host, here.port, detectors)
             multicast = multicast_maker(context, job, another_detector)
             scatter = scatter_maker(context, job, another_detector)
@@ -177,25 +179,34 @@ def detector_maker(
 
 def part_maker(
     context: RankContext,
-    here: LaunchEnvironment,
+    host: str,
+    port: int,
     job: str,
     store: dist.Store,
     connector: Connector,
-    detectors: ExitStack,
-) -> Callable[[Sequence[int]], tuple[RankContext, str]]:
-    """Return a function that makes the context and the job name of a part of the ranks. See RankContext.among."""
+    begun: Callable[[FailureDetector], object],
+) -> Callable[[Sequence[int]], tuple[RankContext, str] | None]:
+    """Return a function that makes the context and the job name of a part of the ranks. See RankContext.among.
 
-    def make(ranks: Sequence[int]) -> tuple[RankContext, str]:
-        first, rank = ranks[0], ranks.index(here.rank)
-        name, own = f"{job}-from{first}", dist.PrefixStore(f"from{first}", store)
+    Args:
+        host, port: of the torch store.
+        begun: is given the heartbeats that a part begins, which have to be closed.
+    """
+    calls = itertools.count()
+
+    def make(ranks: Sequence[int]) -> tuple[RankContext, str] | None:
+        key = f"part{next(calls)}-from{ranks[0]}"
+        if context.rank not in ranks:
+            return None
+        rank, name, own = ranks.index(context.rank), f"{job}-{key}", dist.PrefixStore(key, store)
+        numbers = [context.number(each) for each in ranks]
         another_gloo = gloo_maker(own, rank, len(ranks), context.deadline_s)
         gloo = another_gloo()
-        transport = connector.connect(own, "hosts", ranks, here.rank, context.deadline_s, gloo=gloo)
+        transport = connector.connect(own, "hosts", numbers, numbers[rank], context.deadline_s, gloo=gloo)
         detector = FailureDetector(
-            here.host, here.port, name, rank, len(ranks), run=context.detector, silence_s=context.detector.silence_s
+            host, port, name, rank, len(ranks), run=context.detector, silence_s=context.detector.silence_s
         )
-        detectors.callback(detector.close)
-        nccl = nccl_maker(own, rank, len(ranks), context.deadline_s)
+        begun(detector)
         part = RankContext(
             rank,
             len(ranks),
@@ -203,13 +214,14 @@ def part_maker(
             detector,
             context.deadline_s,
             another_gloo,
-            nccl,
+            nccl_maker(own, rank, len(ranks), context.deadline_s),
             transport,
             slots=context.slots,
-            first=first,
+            numbers=numbers,
             patience_s=context.patience_s,
+            in_script=context.in_script,
         )
-        return part, name
+        return replace(part, among=part_maker(part, host, port, name, own, connector, begun)), name
 
     return make
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from hostlib.collectives.collective import Collective
+from hostlib.collectives.host_levels import HostLevelsCollective
+from hostlib.collectives.host_memory import find_hosts
 from hostlib.collectives.scheduled_collective import DEFAULT_FALLBACK, ScheduledCollective
+from hostlib.collectives.shared_memory import SharedMemoryCollective
 from hostlib.collectives.vendor import LibraryCollective, library_collective
 from hostlib.errors import RunError
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.transport.rank_context import RankContext
+
+MechanismCollective = ScheduledCollective | HostLevelsCollective | LibraryCollective
 
 
 def create_collective(
@@ -17,7 +23,7 @@ def create_collective(
     address: str = "127.0.0.1",
     fallback: str = DEFAULT_FALLBACK,
     lanes: int = 1,
-) -> ScheduledCollective | LibraryCollective:
+) -> MechanismCollective:
     """Create a mechanism's collective for a group of ranks; joins the controller's job if it needs the switch.
 
     Raises:
@@ -32,4 +38,14 @@ def create_collective(
         )
     if mechanism.build is None:
         return library_collective(mechanism, context, job)
+    if mechanism.same_host:
+        hosts = find_hosts(context)
+        if len(hosts.ranks) == 1:
+            return SharedMemoryCollective(context, job)
+        if len(hosts.ranks) < context.world_size:
+
+            def between(context: RankContext, job: str) -> Collective:
+                return ScheduledCollective(mechanism, context, controller, job, address, fallback, lanes)
+
+            return HostLevelsCollective(mechanism, context, hosts, job, between)
     return ScheduledCollective(mechanism, context, controller, job, address, fallback, lanes)

@@ -77,6 +77,13 @@ def _place(old: str) -> list[str] | None:
     help="Where hosts are: processes on loopback, or a network namespace each (needs root).",
 )
 @click.option(
+    "--ranks-per-host",
+    type=types.N,
+    default=1,
+    show_default=True,
+    help="Workers in each namespace; needs --on netns.",
+)
+@click.option(
     "--bandwidth",
     "rate",
     type=types.RATE.typed(),
@@ -188,7 +195,11 @@ def bench(
     asked_faults = Faults(
         **{name: options.pop(name) for name in ("loss", "duplicate", "reorder", "corrupt", "delay", "seed")}
     )
-    hosts = LOCAL if on == "loopback" else f"netns:{options['world_size'] or DEFAULT_WORLD_SIZE}"
+    hosts, workers, each = LOCAL, options["world_size"] or DEFAULT_WORLD_SIZE, max(1, options["ranks_per_host"])
+    if on == "netns":
+        if workers % each:
+            raise RunError(f"--ranks-per-host {each} does not divide --workers {workers}")
+        hosts = f"netns:{workers // each}"
     names = types.parts_of(collectives)
     asked = BenchOptions(
         measurable(hosts, names) if mechanisms is None else types.parts_of(mechanisms),

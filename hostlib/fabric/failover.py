@@ -101,7 +101,7 @@ def nobody_missing(context: RankContext, place: Place, away: list[int], call: st
         call: what the others wait in, as "all-reduce 7".
     """
     if away:
-        names = [str(context.first + rank) for rank in away]
+        names = [str(context.number(rank)) for rank in away]
         which = f"rank {names[0]} is" if len(names) == 1 else f"ranks {', '.join(names)} are"
         return RunError(
             f"{which} alive but did not join {call}: the others waited {silent_s:.0f} s "

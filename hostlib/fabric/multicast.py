@@ -373,7 +373,7 @@ class SwitchMulticast:
 
     def _nobody_missing(self, source: int, stalled_s: float) -> HostlibError:
         ranks = self._context.world_size
-        who = f"rank {self._context.first + source}" if source < ranks else f"server {source - ranks}"
+        who = f"rank {self._context.number(source)}" if source < ranks else f"server {source - ranks}"
         return RunError(
             f"{who} is alive but sent nothing through the switch for {stalled_s:.0f} s "
             "(does every rank reduce the same tensors?)"

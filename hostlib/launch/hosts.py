@@ -102,6 +102,7 @@ class NamespaceHosts:
         rate: of each link in each direction, as tc(8) takes it (100mbit); None for unlimited.
         switched: the links lead to the embedded switch; otherwise to a bridge.
         messages: messages between ranks also use the links to the switch.
+        ranks_per_host: ranks on each, one host after the other.
     """
 
     middle: str
@@ -109,6 +110,7 @@ class NamespaceHosts:
     rate: str | None
     switched: bool = False
     messages: bool = False
+    ranks_per_host: int = 1
 
     @property
     def ends(self) -> list[str]:
@@ -116,14 +118,17 @@ class NamespaceHosts:
         return [f"s{n}" for n in range(1, len(self.spaces) + 1)]
 
     def space(self, rank: int | None) -> str | None:
-        return self.middle if rank is None else self.spaces[rank]
+        return self.middle if rank is None else self.spaces[self._host(rank)]
 
     def environment(self, rank: int) -> dict[str, str]:
         # With in-network mechanisms, Gloo only carries rendezvous and heartbeats.
-        return {"GLOO_SOCKET_IFNAME": "control" if self.switched and not self.messages else f"h{rank + 1}"}
+        return {"GLOO_SOCKET_IFNAME": "control" if self.switched and not self.messages else f"h{self._host(rank) + 1}"}
 
     def address(self, rank: int) -> str:
-        return f"{DATA}.{rank + 1}"
+        return f"{DATA}.{self._host(rank) + 1}"
+
+    def _host(self, rank: int) -> int:
+        return rank // self.ranks_per_host
 
     def switch_ports(self) -> list[str]:
         ports = [word for n, end in enumerate(self.ends, start=1) for word in ("--port", f"{n}={end}")]
@@ -147,7 +152,7 @@ class NamespaceHosts:
 
 
 @contextmanager
-def namespace_hosts(count: int, rate: str | None) -> Iterator[NamespaceHosts]:
+def namespace_hosts(count: int, rate: str | None, ranks_per_host: int = 1) -> Iterator[NamespaceHosts]:
     """Make hosts in namespaces for the duration of the block, after removing what killed processes left behind.
 
     Args:
@@ -167,7 +172,7 @@ def namespace_hosts(count: int, rate: str | None) -> Iterator[NamespaceHosts]:
         with_tables(space, lambda kernel: _cable(kernel, spaces))
         for n, host in enumerate(spaces, start=1):
             with_tables(host, partial(_configure, n=n, rate=rate))
-        yield NamespaceHosts(space, spaces, rate)
+        yield NamespaceHosts(space, spaces, rate, ranks_per_host=ranks_per_host)
 
 
 def _cable(kernel: IPRoute, spaces: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from hostlib.errors import HostlibError, OperationError, ScheduleError, SpecError, UnknownNameError
 from hostlib.mechanisms import builtin
@@ -24,6 +24,11 @@ GROUP = "netfold.mechanisms"  # the entry-point group for other distributions
 DEFAULT_MECHANISM = "inagg+mcast"
 SERVER_CHANNELS = 4
 
+# An option of every mechanism whose workers need no servers: the ranks of one host sum in shared memory first.
+SAME_HOST = inspect.Parameter(
+    "same_host", inspect.Parameter.KEYWORD_ONLY, default="no", annotation=Literal["no", "shm"]
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
@@ -33,19 +38,22 @@ class Mechanism:
         name: as the user gave it, options included.
         chosen: the options that differ from their defaults.
         collective: what all that depends on the schedule is about; `of` gives the same mechanism's others.
+        same_host: whether the ranks of one host sum in shared memory, and one of them goes on for all; of the
+            all-reduce. The schedule is that of the hosts then.
     """
 
     name: str
     spec: MechanismSpec
     chosen: Mapping[str, Any] = field(default_factory=dict)
     collective: Collective = Collective.ALL_REDUCE
+    same_host: bool = False
 
     def of(self, collective: Collective) -> Mechanism:
         """The same mechanism for another collective. Raises ScheduleError: it does not do it, with these options."""
         if collective not in self.collectives:
             legal = ", ".join(map(str, self.collectives))
             raise ScheduleError(f"{self.name} does no {collective}; legal are {legal}")
-        return replace(self, collective=collective)
+        return replace(self, collective=collective, same_host=self.same_host and collective is Collective.ALL_REDUCE)
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
@@ -78,7 +86,7 @@ class Mechanism:
     @property
     def options(self) -> dict[str, inspect.Parameter]:
         """Its options by name, of whichever collective."""
-        return self.spec.options
+        return self.spec.options | ({} if self.build is None or self.servers else {SAME_HOST.name: SAME_HOST})
 
     def schedule(self, world_size: int, size: int = 0, turn: int = 0, root: int = 0) -> Schedule:
         """Build the mechanism's schedule for a number of ranks.
@@ -178,7 +186,7 @@ class Mechanism:
     @property
     def by_ranks_alone(self) -> bool:
         """Whether its schedule has neither switches nor servers with hosts of their own."""
-        return self.build is not None and not self.needs_fabric and not self.servers
+        return self.build is not None and not self.needs_fabric and not self.servers and not self.same_host
 
     @property
     def needs_fabric(self) -> bool:
@@ -211,7 +219,7 @@ class Mechanism:
         declared = self.spec.fabric_use
         if declared is None or isinstance(declared, FabricUse):
             return declared
-        return declared({name: each.default for name, each in self.options.items()} | dict(self.chosen))
+        return declared({name: each.default for name, each in self.spec.options.items()} | dict(self.chosen))
 
     def _small(self) -> Schedule:
         return _small(self.spec, tuple(sorted(self.chosen.items())), self.collective)
@@ -279,8 +287,13 @@ def find(name: str) -> Mechanism:
     """
     plain, *words = name.split(":")
     spec = registry().find("mechanism", plain)
-    kinds = {option: parameter.annotation for option, parameter in spec.options.items()}
-    return Mechanism(name, spec, option_values(plain, words, kinds))
+    kinds = {option: parameter.annotation for option, parameter in Mechanism(plain, spec).options.items()}
+    chosen = option_values(plain, words, kinds)
+    same_host = chosen.pop(SAME_HOST.name, SAME_HOST.default) != SAME_HOST.default
+    made = Mechanism(name, spec, chosen, same_host=same_host)
+    if same_host and made.servers:
+        raise HostlibError(f"{name}: the ranks of a host can sum in shared memory first where there are no servers")
+    return made
 
 
 def find_fallback(name: str) -> Mechanism:

@@ -164,7 +164,16 @@ class GroupCollectives:
 
     def _make(self) -> RankCollectives:
         settings = self._settings
-        context = meet(settings, self._host, self._port, self._job, self._rank, self._world_size, self._detector)
+        context = meet(
+            settings,
+            self._host,
+            self._port,
+            self._job,
+            self._rank,
+            self._world_size,
+            self._detector,
+            lambda begun: self._detectors.callback(begun.close),
+        )
         another_detector = detector_maker(context, self._host, self._port, self._detectors)
         # A group takes as many slots for the streams of each as for a pool of sums, so that others find room, too.
         streams = replace(context, slots=context.slots // POOLS_OF_STREAMS)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import torch.distributed as dist
 
-from hostlib.collectives.bootstrap import STORE_GRACE_S, gloo_maker, nccl_maker
+from hostlib.collectives.bootstrap import STORE_GRACE_S, gloo_maker, nccl_maker, part_maker
 from hostlib.errors import HostlibError, RunError
 from hostlib.fabric.admission import admitted_alike
 from hostlib.fabric.slot_choice import choose_slots
 from hostlib.pytorch.group_settings import GroupSettings
 from hostlib.transport.failure_detector import FailureDetector
-from hostlib.transport.gloo_transport import GlooTransport
+from hostlib.transport.gloo_transport import GlooConnector, GlooTransport
 from hostlib.transport.rank_context import RankContext
 
 
@@ -24,12 +26,14 @@ def meet(
     rank: int,
     world_size: int,
     detector: FailureDetector,
+    begun: Callable[[FailureDetector], object],
 ) -> RankContext:
     """Meet the group's other ranks; all of them make this call.
 
     Args:
         host, port: of the torch store.
         name: unique among all that meet at the store.
+        begun: see part_maker.
 
     Raises:
         RuntimeError: a rank is missing.
@@ -43,7 +47,7 @@ def meet(
     another_gloo = gloo_maker(store, rank, world_size, settings.deadline_s)
     # Threads send in their own order, so each has a Gloo group of its own.
     gloo = another_gloo()
-    return RankContext(
+    context = RankContext(
         rank,
         world_size,
         gloo,
@@ -58,6 +62,7 @@ def meet(
         admitted=admitted_alike(gloo, world_size),
         in_script=True,
     )
+    return replace(context, among=part_maker(context, host, port, name, store, GlooConnector(), begun))
 
 
 def nobody_missing(waited_s: float, what: str) -> HostlibError:

@@ -81,7 +81,7 @@ class SumStreams:
         try:
             return create_collective(
                 settings.mechanism,
-                meet(settings, self._host, self._port, name, rank, world_size, detector),
+                meet(settings, self._host, self._port, name, rank, world_size, detector, self.detectors.append),
                 settings.controller,
                 name,
                 settings.address,

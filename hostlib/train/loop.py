@@ -21,10 +21,9 @@ from torch import Tensor, nn
 
 from hostlib.collectives.bootstrap import join_group
 from hostlib.collectives.collective import Collective
-from hostlib.collectives.create import create_collective
+from hostlib.collectives.create import MechanismCollective, create_collective
 from hostlib.collectives.deferred_collective import DeferredCollective
 from hostlib.collectives.rank_collectives import added_up
-from hostlib.collectives.scheduled_collective import ScheduledCollective
 from hostlib.collectives.serve import serve
 from hostlib.collectives.vendor import LibraryCollective
 from hostlib.datasets.batches import Split, batches
@@ -117,7 +116,9 @@ def _summing(choice: Choice, rank_context: RankContext, job: str) -> tuple[RankC
     assert rank_context.among is not None
     place = placement(rank_context.rank, rank_context.world_size, choice.strategy.stages)
     first = worker_of(place.stage, 0, place.replicas)
-    return rank_context.among(range(first, first + place.replicas))
+    part = rank_context.among(range(first, first + place.replicas))
+    assert part is not None, "this rank is one of them"
+    return part
 
 
 def _context(
@@ -168,7 +169,7 @@ class Run:
         here: LaunchEnvironment,
         trainer: Trainer,
         data: Split,
-        collective: ScheduledCollective | LibraryCollective | DeferredCollective,
+        collective: MechanismCollective | DeferredCollective,
         transport: Transport,
         report: Report,
     ) -> None:

@@ -36,9 +36,9 @@ class RankContext:
         slots: of each pool of sums that the ranks ask the controller for, a power of two; streams of chunks share
             twice as many.
         patience_s: how long the switch may be silent, while every rank waits for it, before the ranks leave it.
-        first: number of this group's first rank among all ranks of the run, for messages.
-        among: makes the context and the job name of a part of the ranks, given their numbers, which are consecutive;
-            every rank calls it once, for the part that it belongs to. None without a strategy.
+        numbers: of this group's ranks among all ranks of the run, for messages; None if it is all of them.
+        among: makes the context and the job name of a part of the ranks, given their numbers in ascending order; every
+            rank calls it equally often. Returns None on a rank that is not one of them.
         admitted: called once a rank has its first place on a switch, or with the error that refused it; raises the same
             JoinError on all ranks if any was refused. None if each rank is on its own.
         in_script: whether a user's script sums, and not a command: hosts' mechanisms confirm before each sum that all
@@ -58,11 +58,15 @@ class RankContext:
     another_multicast: Callable[[str, str], MulticastTransport] | None = None
     another_scatter: Callable[[str, str], ReduceScatterTransport] | None = None
     slots: int = SLOTS_PER_POOL
-    first: int = 0
+    numbers: Sequence[int] | None = None
     patience_s: float = PATIENCE_S
-    among: Callable[[Sequence[int]], tuple[RankContext, str]] | None = None
+    among: Callable[[Sequence[int]], tuple[RankContext, str] | None] | None = None
     admitted: Callable[[JoinError | None], None] | None = None
     in_script: bool = False
+
+    def number(self, rank: int) -> int:
+        """A rank's number among all ranks of the run."""
+        return rank if self.numbers is None else self.numbers[rank]
 
     def explain(self, since: float, error: Exception) -> HostlibError:
         """Explain a library's error, which only says that a connection broke, with the ranks that the heartbeats show

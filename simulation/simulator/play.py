@@ -104,6 +104,11 @@ class Job:
         if self.mechanism.build is None and self.workload.summed:
             legal = ", ".join(name for name, each in registered().items() if each.build is not None)
             raise SimulationError(f"{self.mechanism.what} and has no schedule; legal are {legal}")
+        if self.mechanism.same_host:
+            raise SimulationError(
+                f"{self.mechanism.name}: ranks that share a host are not simulated; legal is the same mechanism "
+                "without same_host=shm, and a worker for each host"
+            )
 
 
 @dataclass(frozen=True, slots=True)

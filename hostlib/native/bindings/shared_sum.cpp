@@ -17,11 +17,14 @@ namespace {
 
 using Memory = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-void begin(SharedSum &self, const Values &x, bool average) {
+using Way = SharedSum::Way;
+
+void begin(SharedSum &self, const Values &x, Way way, std::uint32_t note) {
     const DType type = dtype_of(x);
     require(type == DType::float32 || type == DType::int32, "float32 and int32 are added in shared memory");
-    require(!average || type == DType::float32, "int32 tensors can be summed, not averaged");
-    self.begin(type == DType::float32 ? SharedSum::Type::float32 : SharedSum::Type::int32, x.data(), x.size(), average);
+    require(way != Way::average || type == DType::float32, "int32 tensors can be summed, not averaged");
+    const SharedSum::Type words = type == DType::float32 ? SharedSum::Type::float32 : SharedSum::Type::int32;
+    self.begin({x.size(), words, way}, x.data(), note);
 }
 
 }  // namespace
@@ -38,9 +41,24 @@ void bind_shared_sum(nb::module_ &m) {
                 new (self) SharedSum(memory.data(), rank, ranks, part_bytes, spins);
             },
             "memory"_a, "rank"_a, "ranks"_a, "part_bytes"_a, "spins"_a = true, nb::keep_alive<1, 2>())
-        .def("begin", &begin, "array"_a, "average"_a = false,
-             "Begin to sum an array, in place; it must stay where it is until that is done.",
-             nb::sig("def begin(self, array: object, average: bool = False) -> None"))
+        .def(
+            "begin",
+            [](SharedSum &self, const Values &x, bool average) {
+                begin(self, x, average ? Way::average : Way::sum, 0);
+            },
+            "array"_a, "average"_a = false,
+            "Begin to sum an array, in place; it must stay where it is until that is done.",
+            nb::sig("def begin(self, array: object, average: bool = False) -> None"))
+        .def(
+            "begin_reduce", [](SharedSum &self, const Values &x) { begin(self, x, Way::reduce, 0); }, "array"_a,
+            "Likewise, but rank 0 alone has the sum; what the others have then is not defined.",
+            nb::sig("def begin_reduce(self, array: object) -> None"))
+        .def(
+            "begin_broadcast",
+            [](SharedSum &self, const Values &x, std::uint32_t note) { begin(self, x, Way::broadcast, note); },
+            "array"_a, "note"_a = 0, "Likewise; all have rank 0's values then, and its note.",
+            nb::sig("def begin_broadcast(self, array: object, note: int = 0) -> None"))
+        .def_prop_ro("note", &SharedSum::note, "Rank 0's, of the last array that is done.")
         .def(
             "go_on",
             [](SharedSum &self, double seconds) {
@@ -54,7 +72,7 @@ void bind_shared_sum(nb::module_ &m) {
             [](const SharedSum &self) {
                 std::vector<std::tuple<std::uint64_t, bool, bool>> out;
                 for (const SharedSum::Told &told : self.differing())
-                    out.emplace_back(told.count, told.type == SharedSum::Type::int32, told.average != 0);
+                    out.emplace_back(told.count, told.type == SharedSum::Type::int32, told.way == Way::average);
                 return out;
             },
             "Elements, whether they are int32, and whether they are averaged, of each rank, if the ranks sum different "
@@ -63,6 +81,8 @@ void bind_shared_sum(nb::module_ &m) {
         .def("missing", &SharedSum::missing, "Ranks that this one waits for.")
         .def("departed", &SharedSum::departed, "Ranks that have left.")
         .def("leave", &SharedSum::leave, "Tell the others that this rank sums no more.")
+        .def("beat", &SharedSum::beat, "Tell the others that this rank makes them wait, and will come.")
+        .def("beats", &SharedSum::beats, "How often each rank has told that.")
         .def_prop_ro("summing_ns", &SharedSum::summing_ns, "Time until sums were there, since the start.")
         .def_prop_ro("reading_ns", &SharedSum::reading_ns, "Time from sums to arrays.");
 }

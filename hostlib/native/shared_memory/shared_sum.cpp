@@ -70,19 +70,18 @@ SharedSum::SharedSum(std::uint8_t *memory, int rank, int ranks, std::size_t part
     static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "processes share them");
 }
 
-void SharedSum::begin(Type type, void *x, std::size_t count, bool average) {
+void SharedSum::begin(const Told &told, void *x, std::uint32_t note) {
     if (under_way_) throw std::logic_error("a tensor is under way, or the ranks sum different ones");
-    type_ = type;
+    told_ = told;
     x_ = static_cast<std::uint8_t *>(x);
-    count_ = count;
-    average_ = average;
-    parts_ = (count * WORD + part_bytes_ - 1) / part_bytes_;
-    is_small_ = count * WORD <= std::min(part_bytes_, SMALL_BYTES);
+    parts_ = (told.count * WORD + part_bytes_ - 1) / part_bytes_;
+    is_small_ = told.count * WORD <= std::min(part_bytes_, SMALL_BYTES);
     next_ = 0;
-    last_ = is_small_ ? 1 : parts_ + 1;
+    last_ = is_small_ ? 1 : told.way == Way::broadcast ? parts_ : parts_ + 1;
     under_way_ = true;
     arrived_ = false;
-    places_[rank_].told[tensors_ % BUFFERS] = {count, type, average ? 1U : 0U};
+    places_[rank_].told[tensors_ % BUFFERS] = told;
+    places_[rank_].note[tensors_ % BUFFERS] = note;
 }
 
 // The last step only reads sums: nobody needs to know when it is over, as what it reads is not written again before
@@ -93,6 +92,7 @@ bool SharedSum::go_on(std::int64_t patience_ns) {
             step();
             if (next_ > last_) {
                 under_way_ = false;
+                note_ = places_[0].note[tensors_ % BUFFERS];
                 base_ += parts_;
                 tensors_++;
                 break;
@@ -110,21 +110,27 @@ bool SharedSum::go_on(std::int64_t patience_ns) {
 
 void SharedSum::step() {
     const std::int64_t begun = now_ns();
+    const bool broadcasts = told_.way == Way::broadcast;
     if (is_small_) {
-        next_ == 0 ? write_all() : add_all();
+        next_ == 0 ? write_all() : finish_all();
     } else {
         if (next_ < parts_) write(next_);
-        if (next_ >= 1 && next_ <= parts_) add(next_ - 1);
+        if (!broadcasts && next_ >= 1 && next_ <= parts_) add(next_ - 1);
     }
     const std::int64_t added = now_ns();
-    if (next_ >= 2) read(next_ - 2);
+    if (!is_small_ && broadcasts && next_ >= 1) read_first(next_ - 1);
+    if (!is_small_ && !broadcasts && next_ >= 2) read(next_ - 2);
     summing_ns_ += added - begun;
     reading_ns_ += now_ns() - added;
     next_++;
 }
 
-// What is another rank's to add.
+// What is another rank's to add; or to read.
 void SharedSum::write(std::size_t part) {
+    if (told_.way == Way::broadcast) {
+        if (rank_ == 0) std::memcpy(written(part, 0), values(part, 0), size_of(part) * WORD);
+        return;
+    }
     for (int other = 0; other < ranks_; other++) {
         if (other == rank_) continue;
         const auto [first, size] = share_of(part, other);
@@ -137,18 +143,23 @@ void SharedSum::add(std::size_t part) {
     std::uint8_t *mine = values(part, share.first), *total = sums(part) + share.first * WORD;
     const auto from = [&](int rank) { return rank == rank_ ? mine : written(part, rank) + share.first * WORD; };
     add_values(from, total, share.size);
-    std::memcpy(mine, total, share.size * WORD);
+    if (reads()) std::memcpy(mine, total, share.size * WORD);
 }
 
-void SharedSum::write_all() { std::copy_n(x_, count_ * WORD, written(0, rank_)); }
+void SharedSum::write_all() {
+    if (told_.way != Way::broadcast || rank_ == 0) std::copy_n(x_, told_.count * WORD, written(0, rank_));
+}
 
-void SharedSum::add_all() {
-    add_values([this](int rank) { return written(0, rank); }, x_, count_);
+void SharedSum::finish_all() {
+    if (told_.way == Way::broadcast)
+        read_first(0);
+    else if (reads())
+        add_values([this](int rank) { return written(0, rank); }, x_, told_.count);
 }
 
 template <class From>
 void SharedSum::add_values(const From &from, std::uint8_t *total, std::size_t size) {
-    if (type_ == Type::float32)
+    if (told_.type == Type::float32)
         add_typed<float>(from, total, size);
     else
         add_typed<std::int32_t>(from, total, size);
@@ -169,16 +180,21 @@ void SharedSum::add_typed(const From &from, std::uint8_t *to, std::size_t size) 
         const T *next = of(rank);
         for (std::size_t i = 0; i < size; i++) total[i] = sum(total[i], next[i]);
     }
-    if (average_)
+    if (told_.way == Way::average)
         for (std::size_t i = 0; i < size; i++) total[i] = total[i] / static_cast<T>(ranks_);
 }
 
 void SharedSum::read(std::size_t part) {
+    if (!reads()) return;
     for (int other = 0; other < ranks_; other++) {
         if (other == rank_) continue;
         const auto [first, size] = share_of(part, other);
         std::memcpy(values(part, first), sums(part) + first * WORD, size * WORD);
     }
+}
+
+void SharedSum::read_first(std::size_t part) {
+    if (rank_ != 0 && told_.count > 0) std::memcpy(values(part, 0), written(part, 0), size_of(part) * WORD);
 }
 
 void SharedSum::arrive() {
@@ -244,8 +260,21 @@ std::vector<int> SharedSum::departed() const {
 
 void SharedSum::leave() { places_[rank_].left.store(1); }
 
+void SharedSum::beat() { places_[rank_].beats.fetch_add(1); }
+
+std::vector<std::uint32_t> SharedSum::beats() const {
+    std::vector<std::uint32_t> out;
+    for (int rank = 0; rank < ranks_; rank++) out.push_back(places_[rank].beats.load());
+    return out;
+}
+
+std::size_t SharedSum::size_of(std::size_t part) const {
+    const std::size_t each = part_bytes_ / WORD;
+    return std::min(each, told_.count - part * each);
+}
+
 SharedSum::Range SharedSum::share_of(std::size_t part, int rank) const {
-    const std::size_t each = part_bytes_ / WORD, size = std::min(each, count_ - part * each);
+    const std::size_t size = size_of(part);
     const auto r = static_cast<std::size_t>(rank), n = static_cast<std::size_t>(ranks_);
     const std::size_t first = r * size / n;
     return {first, (r + 1) * size / n - first};

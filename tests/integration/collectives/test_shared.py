@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hostlib.bench.allreduce import BenchOptions, measurable
-from hostlib.collectives import shared_memory
+from hostlib.collectives import host_memory
 from hostlib.collectives.shared_memory import SharedMemoryCollective
 from hostlib.errors import HostlibError
 from hostlib.transport.failure_detector import FailureDetector
@@ -60,7 +60,7 @@ def on_ranks(play: Callable[[SharedMemoryCollective, int], T], ranks: int = RANK
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "PART_BYTES", PART_BYTES)
+    monkeypatch.setattr(host_memory, "PART_BYTES", PART_BYTES)
 
 
 def drawn(rank: int, size: int, dtype: torch.dtype) -> Tensor:
@@ -153,7 +153,7 @@ def test_a_rank_that_does_not_come_is_waited_for_until_the_deadline(monkeypatch:
 
 
 def test_tensors_of_every_number_of_parts_follow_each_other_while_ranks_dawdle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "PART_BYTES", 32 << 10)
+    monkeypatch.setattr(host_memory, "PART_BYTES", 32 << 10)
     sizes = [int(size) for size in np.random.default_rng(5).choice([0, 1, 4096, 4097, 8192, 8193, 30000], 150)]
 
     def play(collective: SharedMemoryCollective, rank: int) -> list[Tensor]:
@@ -212,7 +212,7 @@ def test_the_memory_has_no_name_that_could_stay_behind() -> None:
 
 def test_ranks_of_two_hosts_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = iter(range(RANKS))
-    monkeypatch.setattr(shared_memory, "_host", lambda: next(hosts) // 2)
+    monkeypatch.setattr(host_memory, "_host", lambda: next(hosts) // 2)
     with pytest.raises(HostlibError) as refused:
         on_ranks(lambda collective, rank: None)
     assert "shm is for ranks of one host" in str(refused.value)
@@ -224,7 +224,7 @@ def test_without_such_memory_every_rank_is_told(monkeypatch: pytest.MonkeyPatch)
     def refuse(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(shared_memory, "_mapped", refuse)
+    monkeypatch.setattr(host_memory, "_mapped", refuse)
     with pytest.raises(HostlibError, match=r"no shared memory here: rank \d cannot map it: Operation not permitted"):
         on_ranks(lambda collective, rank: None)
 
