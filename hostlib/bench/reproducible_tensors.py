@@ -67,7 +67,7 @@ def wrong_elements(
         total = sum(values[1:], values[0])
         if sum_unit is None:
             summands = [sum(values[rank] for rank in group) for group in groups] if groups else values
-            largest = max(float(v.abs().max()) for v in summands)  # type: ignore[union-attr]
+            largest = max(float(v.abs().max()) for v in summands)
             code = math.frexp(largest)[1] + constants.EXPONENT_BIAS
             allowed = torch.full_like(total, error_bound(int(rounded(np.array(code))), len(summands)))
             for group in groups or ():

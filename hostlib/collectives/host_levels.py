@@ -60,15 +60,15 @@ class HostLevelsCollective:
     ) -> None:
         self._context, self.hosts = context, hosts
         size = HostMeetings.bytes_for(context.world_size)  # which is mapped, and used as far as the host has ranks
+        self._broken: Exception | None = None
         self._summing, self._spreading = (
-            HostMeetings(context, hosts, share_memory(context, hosts, size)) for _ in range(2)
+            HostMeetings(context, hosts, share_memory(context, hosts, size), lambda: self._broken) for _ in range(2)
         )
         self._between = self._leaders_collective(mechanism, hosts, create)
         self._devices: dict[Device, DeviceReduction] = {}
         # Each rank does the same in the same order, on both levels.
         self._adding, self._giving = SerialExecutor("host sums"), SerialExecutor("sums of hosts")
         self.completing = CompletionThreads(job)
-        self._broken: Exception | None = None
 
     def _leaders_collective(self, mechanism: Mechanism, hosts: Hosts, create: CreateCollective) -> Collective | None:
         context = self._context
@@ -137,9 +137,10 @@ class HostLevelsCollective:
         sums.begin_broadcast(words)
         self._spreading.finish()
         error = _of_record(text[:length].tobytes())
-        if not isinstance(error, OverflowError):
-            raise error
-        ended.refused = error
+        if isinstance(error, OverflowError):
+            ended.refused = error
+        else:
+            self._broken = error  # As on this host's other ranks, which wait for nobody then.
 
     def _wait_for(self, sent: Future) -> None:
         """Wait for the hosts' sum, and tell this host's ranks meanwhile that it is waited for."""

@@ -10,7 +10,7 @@ import mmap
 import os
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,13 +92,20 @@ class HostMeetings:
 
     Args:
         memory: of `bytes_for` the number of this host's ranks.
+        failed: why this rank is to wait no longer, once it is not; asked while it waits.
 
     Attributes:
         sums: where the ranks meet; begin a tensor there, then `finish` it.
     """
 
-    def __init__(self, context: RankContext, hosts: Hosts, memory: np.ndarray) -> None:
-        self._context, self._hosts = context, hosts
+    def __init__(
+        self,
+        context: RankContext,
+        hosts: Hosts,
+        memory: np.ndarray,
+        failed: Callable[[], Exception | None] = lambda: None,
+    ) -> None:
+        self._context, self._hosts, self._failed = context, hosts, failed
         ranks = len(hosts.mine)
         place = hosts.mine.index(context.rank)
         self.sums = _engine.SharedSum(memory, place, ranks, PART_BYTES, ranks <= usable_cores())
@@ -118,6 +125,8 @@ class HostMeetings:
         signs, moved = -1, time.monotonic()
         while not sums.go_on(LOOKS_UP_S):
             _require_same(sums.differing())
+            if (error := self._failed()) is not None:
+                raise error
             missing = sums.missing()
             if (now := sums.steps + sum(sums.beats())) != signs:
                 signs, moved = now, time.monotonic()

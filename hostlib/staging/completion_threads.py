@@ -2,7 +2,9 @@
 
 A completion runs its future's callbacks, which are the user's. One that waits for a collective that it has just begun
 waits for a later completion: its thread then passes the turn on to another thread, and gets it back, before any other
-completion, as soon as what it waits for is there. So callbacks run one at a time, and in the same order on every rank.
+completion, as soon as what it waits for is there. So callbacks run one at a time, and begin in the order of their sums, on
+every rank. Whether a callback that waits goes on before or after the next one begins may differ between ranks, where a
+script and callbacks begin sums at the same time.
 
 A callback that is attached late has its place right behind the completion of its future, not behind all completions
 that wait by then: how many do differs from rank to rank (see `behind_this_job`).

@@ -132,6 +132,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     r"mpirun .*": [Smaller("mpirun", "mpirun --oversubscribe"), Smaller("$", " --iterations 2")],
     r"hostlib bench --(calibrate|path|probe).*": [],
     r"hostlib bench .*": [
+        Smaller(r"netns --workers \d --ranks-per-host \d", "netns --ranks-per-host 2 --workers 4"),
         Smaller(r"netns --workers \d", "netns --workers 2"), Smaller("--to 16M", "--to 16K"), Smaller(r"--size \S+", ""),
         Smaller(r"( --(iterations|repeats|warm-up) \d+)+", ""), Smaller("^(?!.*--to)(.*)$", r"\1 --size 16K"),
         Smaller("^(?!.*--mechanism)(.*)$", r"\1 --mechanism ring,inagg+mcast"), Smaller("$", " --iterations 1 --repeats 1"),

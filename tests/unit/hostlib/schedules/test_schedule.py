@@ -129,7 +129,7 @@ def test_ranks_run_a_yardstick_where_its_library_is() -> None:
         ("ps:servers=two", "ps:servers takes a number, not 'two'"),
         ("ps:assign=odd", "unknown ps:assign 'odd'; legal are even, pairs, whole"),
         ("ring:split=maybe", "unknown ring:split 'maybe'; legal are no, yes"),
-        ("butterfly:split=no", "unknown option of butterfly 'split'; legal are none"),
+        ("butterfly:split=no", "unknown option of butterfly 'split'; legal are same_host"),
         ("gloo:split=no", "unknown option of gloo 'split'; legal are none"),
     ],
 )
