@@ -22,9 +22,6 @@ constexpr int BELOW = 16;
 // be sent again, and none could be measured.
 constexpr int UNMEASURED = 8;
 
-// A switch's own answers tell how long results take if these take no more times as long.
-constexpr int PROMPT = 4;
-
 }  // namespace
 
 // The finaliser of MurmurHash3, which is a bijection, applied to all that is to agree.
@@ -415,7 +412,7 @@ void Lane::transmit(Slot &slot, std::size_t index) {
     write_header(packet, header);
     slot.sent_ns = now_ns();
     if (!slot.resent) {
-        tail_timeout_ns_ = std::max(first_tail_ns(), tail_timeout_ns_);
+        tail_timeout_ns_ = first_tail_ns();
         tail_due_ns_ = slot.sent_ns + tail_timeout_ns_;
     }
     slot.due_ns = slot.sent_ns + slot.timeout_ns;
@@ -471,9 +468,7 @@ void Lane::came_again(Slot &slot, std::uint32_t generation, std::int64_t now) {
     came_ns_ = now;
     tail_due_ns_ = std::max(tail_due_ns_, now + tail_timeout_ns_);
     if (slot.probed_ns > 0 && generation == generation_of(slot.kept_position)) {
-        const std::int64_t sample_ns = now - slot.probed_ns;
-        // If results come much later than this, they come from a switch above the one that has answered.
-        if (tail_timeout_ns_ <= PROMPT * timeouts_.tail_ns(sample_ns)) measure(sample_ns, now);
+        measure(now - slot.probed_ns, now);
         slot.probed_ns = ANSWERED;
     }
 }
@@ -495,9 +490,7 @@ void Lane::time(const Slot &slot, std::int64_t now) {
     if (answered) answered_ns_ = slot.sent_ns;
     if (answered || verdict_due_ns_ != NEVER_NS) verdict_due_ns_ = now + round_trip_.reordering_ns();
     heard_ns_ = came_ns_ = now;
-    // What was asked for several times before it came may be the rule: above a switch that answers at once there may be
-    // one whose queue is long. Questions would fill it, and no packet would be sent only once and tell its round trip.
-    tail_timeout_ns_ = std::max(first_tail_ns(), tail_timeout_ns_ / 2);
+    tail_timeout_ns_ = first_tail_ns();
     tail_due_ns_ = now + tail_timeout_ns_;
 }
 

@@ -43,14 +43,13 @@ public:
 
     // How long nothing may come before one packet is sent again to find out why.
     std::int64_t first_tail_ns(const RoundTrip &round_trip) const {
-        return round_trip.known() ? tail_ns(round_trip.estimate_ns()) : START_NS;
+        return round_trip.known() ? 2 * round_trip.estimate_ns() + TAIL_MARGIN_NS : START_NS;
     }
-    std::int64_t tail_ns(std::int64_t rtt_ns) const { return 2 * rtt_ns + TAIL_MARGIN_NS; }
     std::int64_t next_tail_ns(std::int64_t last_ns) const { return std::min(2 * last_ns, LONGEST_TAIL_NS); }
 
 private:
     static constexpr std::int64_t START_NS = 20 * MILLISECOND_NS, MARGIN_NS = 5 * MILLISECOND_NS;
-    static constexpr std::int64_t TAIL_MARGIN_NS = 1 * MILLISECOND_NS, LONGEST_TAIL_NS = 500 * MILLISECOND_NS;
+    static constexpr std::int64_t TAIL_MARGIN_NS = 1 * MILLISECOND_NS, LONGEST_TAIL_NS = 100 * MILLISECOND_NS;
 
     static std::int64_t estimate_ns(const RoundTrip &round_trip) {
         const std::int64_t rtt_ns = round_trip.estimate_ns();
