@@ -229,7 +229,7 @@ def test_ranks_with_different_tensors_all_say_so(differs: int) -> None:
     """Whether they are on the same host or not."""
 
     def play(collective: HostLevelsCollective, rank: int) -> None:
-        with pytest.raises(Exception, match="sum different tensors|has ended|not on the other|failed") as said:
+        with pytest.raises(Exception, match=r"sum different tensors|has ended|failed") as said:
             collective.allreduce(torch.ones(40 if rank == differs else 20), False).wait()
         says.append(str(said.value))
 
