@@ -193,10 +193,9 @@ def install(patch: pytest.MonkeyPatch) -> ThreadedDevice:
 
     for module in (
         "hostlib.collectives.deferred_collective",
-        "hostlib.collectives.host_levels",
         "hostlib.collectives.scheduled_collective",
         "hostlib.collectives.vendor",
-        "hostlib.collectives.shared_memory",
+        "hostlib.collectives.request_thread",
         "hostlib.pytorch.reduction",
         "hostlib.staging.staged_gloo",
     ):

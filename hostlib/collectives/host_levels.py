@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,16 +21,14 @@ from torch import Tensor
 
 from hostlib.collectives.collective import Collective
 from hostlib.collectives.host_memory import LOOKS_UP_S, HostMeetings, Hosts, share_memory
+from hostlib.collectives.request_thread import RequestThread
 from hostlib.errors import HostlibError, RunError, from_json
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.staging.completion_threads import CompletionThreads
-from hostlib.staging.device import Device
-from hostlib.staging.device_reduction import DeviceReduction
-from hostlib.staging.find_device import device_of
-from hostlib.staging.request import ReduceRequest, host_request, wire_dtype
+from hostlib.staging.request import ReduceRequest
 from hostlib.system.serial_executor import SerialExecutor
 from hostlib.transport.rank_context import RankContext
-from hostlib.transport.refusals import quoted, refuse
+from hostlib.transport.refusals import quoted
 
 CLOSE_S = 2.0
 PIECE_BYTES = 4 << 20  # of a tensor, which the hosts sum at a time
@@ -65,9 +62,9 @@ class HostLevelsCollective:
             HostMeetings(context, hosts, share_memory(context, hosts, size), lambda: self._broken) for _ in range(2)
         )
         self._between = self._leaders_collective(mechanism, hosts, create)
-        self._devices: dict[Device, DeviceReduction] = {}
         # Each rank does the same in the same order, on both levels.
-        self._adding, self._giving = SerialExecutor("host sums"), SerialExecutor("sums of hosts")
+        self._adding = RequestThread("host sums", context.world_size, self._add)
+        self._giving = SerialExecutor("sums of hosts")
         self.completing = CompletionThreads(job)
 
     def _leaders_collective(self, mechanism: Mechanism, hosts: Hosts, create: CreateCollective) -> Collective | None:
@@ -83,21 +80,7 @@ class HostLevelsCollective:
         return create(replace(leaders, admitted=context.admitted, in_script=context.in_script), job)
 
     def allreduce(self, tensor: Tensor, average: bool, future: Future | None = None) -> Future:
-        future = torch.futures.Future() if future is None else future
-        try:
-            dtype, device, since = wire_dtype(tensor, average), device_of(tensor), time.monotonic()
-            if device is None:
-                request = host_request(tensor, dtype, average, future)
-                self._adding.put(lambda: self._add(request, since))
-            else:
-                future = device.future()
-                if device not in self._devices:
-                    self._devices[device] = DeviceReduction(device, self._context.world_size, None, lambda codes: None)
-                go_on = self._devices[device].ask(tensor, dtype, average, future)
-                self._adding.put(lambda: go_on(lambda request: self._add(request, since)))
-        except HostlibError as error:
-            refuse(future, error)
-        return future
+        return self._adding.allreduce(tensor, average, future)
 
     def _add(self, request: ReduceRequest, since: float) -> None:
         """Sum a tensor's pieces within the host, and have the leader pass each on to the other hosts."""

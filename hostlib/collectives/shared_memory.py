@@ -7,7 +7,6 @@ Source: "Involving CPUs into Multi-GPU Deep Learning", section 3.1 (accumulation
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import Any
 
@@ -15,15 +14,11 @@ import torch
 from torch import Tensor
 
 from hostlib.collectives.host_memory import HostMeetings, find_hosts, share_memory
+from hostlib.collectives.request_thread import RequestThread
 from hostlib.errors import HostlibError, RunError
 from hostlib.staging.completion_threads import CompletionThreads
-from hostlib.staging.device import Device
-from hostlib.staging.device_reduction import DeviceReduction
-from hostlib.staging.find_device import device_of
-from hostlib.staging.request import ReduceRequest, host_request, wire_dtype
-from hostlib.system.serial_executor import SerialExecutor
+from hostlib.staging.request import ReduceRequest
 from hostlib.transport.rank_context import RankContext
-from hostlib.transport.refusals import refuse
 
 CLOSE_S = 2.0
 
@@ -49,8 +44,7 @@ class SharedMemoryCollective:
         memory = share_memory(context, hosts, HostMeetings.bytes_for(context.world_size))
         self._meetings = HostMeetings(context, hosts, memory)
         self._sums = self._meetings.sums
-        self._devices: dict[Device, DeviceReduction] = {}
-        self._adding = SerialExecutor("shm")
+        self._adding = RequestThread("shm", context.world_size, self._add)
         self.completing = CompletionThreads(job)
         self._broken: Exception | None = None
         self.failures: list[dict[str, Any]] = []
@@ -58,21 +52,7 @@ class SharedMemoryCollective:
     def allreduce(
         self, tensor: Tensor, average: bool, future: torch.futures.Future[Tensor] | None = None
     ) -> torch.futures.Future[Tensor]:
-        future = torch.futures.Future() if future is None else future
-        try:
-            dtype, device, since = wire_dtype(tensor, average), device_of(tensor), time.monotonic()
-            if device is None:
-                request = host_request(tensor, dtype, average, future)
-                self._adding.put(lambda: self._add(request, since))
-            else:
-                future = device.future()
-                if device not in self._devices:
-                    self._devices[device] = DeviceReduction(device, self._context.world_size, None, lambda codes: None)
-                go_on = self._devices[device].ask(tensor, dtype, average, future)
-                self._adding.put(lambda: go_on(lambda request: self._add(request, since)))
-        except HostlibError as error:
-            refuse(future, error)
-        return future
+        return self._adding.allreduce(tensor, average, future)
 
     @property
     def accumulation_ns(self) -> int:
