@@ -16,7 +16,7 @@ PYTEST_FLAGS ?=
 # What only computes never runs beside what has deadlines, as real runs do; of those, two at a time, which mostly wait.
 # In this order: what takes longest first, so that the workers end at about the same time.
 COMPUTING := tests/property tests/fuzz tests/sanitizers tests/process tests/unit tests/dataplane
-TIMED := tests/integration tests/chaos tests/emulation tests/docs
+TIMED := tests/docs tests/integration tests/chaos tests/emulation
 DEALT := --dist loadfile --no-loadscope-reorder
 WORKERS ?= 2
 

@@ -61,7 +61,8 @@ class Place(Answer):
     """A member's place. While its job is `queued` there is only its position in the queue, from 1. The first fields
     come when there is room for the job, the others when all ranks have joined, and `state` is `ready`.
 
-    `secret` is the job's, for its members only (docs/protocol.md). `server` is only there if the job has one, and `workers`
+    `secret` is the job's, for its members only (docs/protocol.md). `levels` counts the switches from the member's up to the
+    one where the sum is taken, at least 1. `server` is only there if the job has one, and `workers`
     only for the server, and for all ranks of policies `owners` and `peers`.
     """
 
@@ -78,6 +79,7 @@ class Place(Answer):
     policy: str | None = None
     pools: list[Pool] | None = None
     elements: int | None = None
+    levels: int | None = None
     server: Ends | None = None
     workers: list[Ends] | None = None
 

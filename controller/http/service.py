@@ -144,6 +144,7 @@ class Service:
                 "policy": job.policy,
                 "pools": [{"first_slot": pool.first_slot, "slots": pool.slots} for pool in job.pools],
                 "elements": self.elements,
+                "levels": self.jobs.levels(job, rank),
             }
             if job.server is not None:
                 reply["server"] = _ends(job.server)

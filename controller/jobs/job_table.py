@@ -17,6 +17,7 @@ from controller.jobs.job import POOL_PER_RANK, SECRET_BYTES, Job, JobEntries, Jo
 from controller.jobs.port_check import forget_port
 from controller.jobs.quota import Quota
 from controller.jobs.rank_token import is_owner, require_owner
+from controller.jobs.split_by_switch import levels
 from controller.jobs.switch_ports import SwitchPorts
 from controller.topology import Topology
 from hostlib.protocol import constants
@@ -383,6 +384,10 @@ class JobTable:
         job = self.jobs.get(name)
         known = self._known(job, rank)
         return job is not None and known is not None and is_owner(job, known, token)
+
+    def levels(self, job: Job, rank: Rank) -> int:
+        """How many switches a contribution of a rank passes, with the one where the sum is taken."""
+        return levels(job, self._topology, rank)
 
     def heartbeat(self, name: str, rank: int, position: int, epoch: int | None = None) -> Job:
         """Record a rank's heartbeat and its position in its stream of slots."""

@@ -13,19 +13,28 @@ from hostlib.protocol.addresses import udp_host_mac
 
 
 def shares(job: Job, topology: Topology) -> dict[str, list[SwitchShare]]:
-    """Switch -> one share for each slot pool, parents first, for the switches that the job uses.
-
-    The sum is taken where all ranks meet: at the lowest switch that has all of them below it or, if the job has a
-    server, at the root, where the server is.
-    """
+    """Switch -> one share for each slot pool, parents first, for the switches that the job uses."""
+    top = _top(job, topology)
     paths = [topology.path(rank.switch) for rank in job.ranks.values()]
-    top = topology.root.name if job.server else next(s for s in paths[0] if all(s in path for path in paths))
     used = {name for path in paths for name in path[: path.index(top) + 1]}
     return {
         switch.name: [_share(job, topology, switch, top, used, number) for number in range(len(job.pools))]
         for switch in topology.switches
         if switch.name in used
     }
+
+
+def levels(job: Job, topology: Topology, rank: Rank) -> int:
+    """How many switches a contribution of a rank passes, with the one where the sum is taken."""
+    return topology.path(rank.switch).index(_top(job, topology)) + 1
+
+
+def _top(job: Job, topology: Topology) -> str:
+    """The switch where the sum is taken, which is where all ranks meet: the lowest that has all of them below it or, if
+    the job has a server, the root, where the server is.
+    """
+    paths = [topology.path(rank.switch) for rank in job.ranks.values()]
+    return topology.root.name if job.server else next(s for s in paths[0] if all(s in path for path in paths))
 
 
 def _share(job: Job, topology: Topology, switch: Switch, top: str, used: set[str], number: int) -> SwitchShare:

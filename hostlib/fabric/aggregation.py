@@ -100,6 +100,7 @@ def configure(engine: Engine, place: Place, answered_by_server: bool = False) ->
         [(pool.first_slot, pool.slots) for pool in place.pools],
         place.elements,
         engine_checks.of_sums(place),
+        levels=place.levels,
         servers=[server.end(pool) for pool in range(len(place.pools))] if server is not None else [],
     )
 

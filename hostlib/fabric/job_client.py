@@ -78,6 +78,7 @@ class Place:
 
     Attributes:
         rank: RANK_ALL for a server.
+        levels: how many switches a contribution passes, with the one where the sum is taken.
         secret: of the job's members, hexadecimal: check words follow from it.
         server: of the job; None if the switches do everything.
         workers: by rank; for the server, and for the ranks of policies `owners` and `peers`.
@@ -89,6 +90,7 @@ class Place:
     world_size: int
     pools: tuple[Pool, ...]
     elements: int
+    levels: int
     fabric_address: str
     fabric_port: int
     switch: str
@@ -104,7 +106,7 @@ class Place:
 
     @classmethod
     def of_json(cls, answer: dict[str, Any]) -> Place:
-        fields = ("job_id", "epoch", "rank", "world_size", "elements", "switch", "switch_port", "secret")
+        fields = ("job_id", "epoch", "rank", "world_size", "elements", "levels", "switch", "switch_port", "secret")
         fabric = answer["fabric"]
         return cls(
             **{name: answer[name] for name in fields},

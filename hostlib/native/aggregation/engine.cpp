@@ -44,6 +44,7 @@ std::uint64_t Engine::configure(const Place &place) {
     for (const Pool &pool : place.pools) {
         if (!power_of_two(pool.slots)) throw std::invalid_argument("slots must be a power of two");
         if (place.window < 0 || place.window > pool.slots) throw std::invalid_argument("window must be in 0..slots");
+        if (pool.levels < 1) throw std::invalid_argument("levels must be at least 1");
         if (pool.first_slot + pool.slots > 1 << 16) throw std::invalid_argument("slots must be below 65536");
         if (pool.slots != place.pools.front().slots) throw std::invalid_argument("all pools must have as many slots");
     }

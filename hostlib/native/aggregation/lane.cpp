@@ -238,7 +238,7 @@ void Lane::ask_for_lowest(std::int64_t now) {
                                         [&](const Slot &a, const Slot &b) { return position(a) < position(b); });
     resend(*found, static_cast<std::size_t>(found - slots_.begin()));
     found->asked = true;
-    tail_timeout_ns_ = timeouts_.next_tail_ns(tail_timeout_ns_);
+    tail_timeout_ns_ = timeouts_.next_tail_ns(round_trip_, tail_timeout_ns_);
     tail_due_ns_ = now + tail_timeout_ns_;
 }
 
@@ -274,6 +274,8 @@ void Lane::send_again(std::int64_t now) {
 // round trip is known also where losses leave hardly a packet that was sent only once. Each result is asked for once,
 // for an answer must tell to which question. The check word is wrong on purpose: this is no contribution.
 void Lane::probe() {
+    // In a tree this rank's own switch would answer: the way to the one above, and what waits there, would not count.
+    if (pool_.levels > 1 && pool_.server.port == 0) return;
     const auto found = std::find_if(slots_.begin(), slots_.end(),
                                     [](const Slot &slot) { return slot.kept_position >= 0 && slot.probed_ns == 0; });
     if (found == slots_.end()) return;

@@ -14,6 +14,7 @@ struct Pool {
     int slots = 0;
     End server;
     bool acknowledged = false;
+    int levels = 1;  // switches that a contribution passes, with the one where the sum is taken
 };
 
 }  // namespace netfold

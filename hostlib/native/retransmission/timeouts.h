@@ -41,11 +41,15 @@ public:
 
     void measured() { doublings_ = 0; }
 
-    // How long nothing may come before one packet is sent again to find out why.
+    // How long nothing may come before one packet is sent again to find out why. As long as nothing could be measured
+    // it doubles with the other timeouts: questions would fill a slow switch's queue, and nothing could ever be.
     std::int64_t first_tail_ns(const RoundTrip &round_trip) const {
-        return round_trip.known() ? 2 * round_trip.estimate_ns() + TAIL_MARGIN_NS : START_NS;
+        if (!round_trip.known()) return std::min(START_NS << doublings_, LONGEST_TAIL_NS);
+        return 2 * round_trip.estimate_ns() + TAIL_MARGIN_NS;
     }
-    std::int64_t next_tail_ns(std::int64_t last_ns) const { return std::min(2 * last_ns, LONGEST_TAIL_NS); }
+    std::int64_t next_tail_ns(const RoundTrip &round_trip, std::int64_t last_ns) const {
+        return std::min(2 * last_ns, std::max(LONGEST_TAIL_NS, first_tail_ns(round_trip)));
+    }
 
 private:
     static constexpr std::int64_t START_NS = 20 * MILLISECOND_NS, MARGIN_NS = 5 * MILLISECOND_NS;

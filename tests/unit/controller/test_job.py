@@ -13,7 +13,7 @@ from controller.errors import ControllerError, RequestError, SwitchError
 from controller.jobs.allocation import NumberPool, SlotPool
 from controller.jobs.job import Job, Joining
 from controller.jobs.job_table import LEASE_S, SHORTEST_LEASE_S, JobTable
-from controller.jobs.split_by_switch import shares
+from controller.jobs.split_by_switch import levels, shares
 from controller.topology import LEAF_RANK, Switch, Topology, single
 from hostlib.fabric.job_client import HEARTBEAT_S
 from hostlib.protocol import constants
@@ -348,6 +348,7 @@ def test_ranks_fill_the_leaves_and_leaves_are_ranks_of_the_root() -> None:
     assert (leaf.above.kind, leaf.above.rank, leaf.above.port) == ("parent", LEAF_RANK + 3, 50)
     replicas = [m.replica for parts in by_switch.values() for share in parts for m in share.members]
     assert len(set(replicas)) == 12 and 0 not in replicas
+    assert {levels(job, topology, rank) for rank in job.ranks.values()} == {2}
 
 
 def test_a_job_under_one_leaf_stays_there() -> None:
@@ -356,6 +357,7 @@ def test_a_job_under_one_leaf_stays_there() -> None:
     job = [world.join(rank, 2) for rank in range(2)][-1]
     by_switch = shares(job, topology)
     assert list(by_switch) == ["leaf0"] and by_switch["leaf0"][0].above is None
+    assert {levels(job, topology, rank) for rank in job.ranks.values()} == {1}
 
 
 def test_512_ranks_fit_a_tree_of_16_leaves() -> None:
