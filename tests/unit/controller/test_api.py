@@ -38,6 +38,7 @@ def test_ranks_join_and_learn_their_place(api: Api) -> None:
         "policy": "sum",
         "pools": [{"first_slot": 0, "slots": 128}],
         "elements": 64,
+        "levels": 1,
         "secret": second["secret"],
         "token": second["token"],
     }
