@@ -55,7 +55,7 @@ class Engine:
 
     def configure(self, fabric_address: str, fabric_port: int, job: int, epoch: int, rank: int, world_size: int, pools: Sequence[tuple[int, int]], elements: int, check: CheckWords, window: int = 0, servers: Sequence[tuple[str, int]] = [], levels: int = 1) -> None:
         """
-        A new stream. pools: (first slot, slots) per port; servers: (address, port) per port of whoever sends the results, none for the switch; levels: the switches that a contribution passes, with the one that sums.
+        A new stream. pools: (first slot, slots) per port; window: packets outstanding, 0 for as many as losses in queues leave; servers: (address, port) per port of whoever sends the results, none for the switch; levels: the switches that a contribution passes, with the one that sums.
         """
 
     def echo(self, lane: int, fabric_address: str, fabric_port: int, question: bytes, seconds: float) -> int | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from contextlib import ExitStack
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -15,12 +17,14 @@ from rich.table import Table
 
 from hostlib.bench.bench_cells import ALL_REDUCE, BOTH, MEASURED, BenchCell, bus_factor, can_measure, cells_of
 from hostlib.bench.local_fabric import Faults, local_fabric
+from hostlib.bench.tcp_stream import tcp_stream
 from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.fabric.job_client import require_controller
 from hostlib.launch.hosts import (
     LARGEST_WORLD,
     Hosts,
     LocalHosts,
+    NamespaceHosts,
     namespace_hosts,
     parse_hosts,
     to_bridge,
@@ -29,6 +33,7 @@ from hostlib.launch.hosts import (
 from hostlib.mechanisms.mechanism import find, registered
 from hostlib.protocol.header import frame_bytes
 from hostlib.system.extras import CONTROLLER, require_installed
+from hostlib.system.network_links import QUEUE_FRAMES
 from hostlib.text import units
 
 ITEM_BYTES = {"float32": 4, "int32": 4, "float16": 2, "bfloat16": 2}
@@ -46,6 +51,7 @@ class RankOptions:
 
     Attributes:
         cells: the fields of each BenchCell.
+        stream: the file of a TCP stream beside them (tcp_stream.py); None without one.
     """
 
     cells: tuple[tuple[str, str], ...]
@@ -59,6 +65,7 @@ class RankOptions:
     deadline_s: float
     address: str = "127.0.0.1"
     device: str = "cpu"
+    stream: str | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -82,6 +89,8 @@ class BenchOptions:
         hosts: `local` or `netns:N`.
         ranks_per_host: of netns.
         rate: of each link of netns, as `100mbit`; None for unlimited.
+        queue: frames that wait at each end of a link with a rate; None for hostlib.system.network_links's number.
+        beside_tcp: the first host sends a TCP stream to one more host, over the link that its ranks use.
         controller: of a running fabric; None to start one.
         collectives: names of MEASURED. A mechanism is measured with those of them that it can do.
         device: where tensors are: `cpu`; `cuda:1`; `cuda`, with ranks dealt to the GPUs in turn.
@@ -105,6 +114,8 @@ class BenchOptions:
     collectives: tuple[str, ...] = (ALL_REDUCE,)
     device: str = "cpu"
     ranks_per_host: int = 1
+    queue: int | None = None
+    beside_tcp: bool = False
 
     def __post_init__(self) -> None:
         if not self.mechanisms:
@@ -152,6 +163,11 @@ class BenchOptions:
             units.bandwidth(self.rate)
             if count is None:
                 raise HostlibError("--bandwidth sets the rate of links between network namespaces: it needs --on netns")
+        if self.queue is not None and self.queue < 1:
+            raise HostlibError(f"--queue must be at least 1, not {self.queue}")
+        if self.rate is None and (self.queue is not None or self.beside_tcp):
+            flag = "--beside-tcp" if self.beside_tcp else "--queue"
+            raise HostlibError(f"{flag} is for links with a rate: it needs --on netns and --bandwidth")
         if self.controller is not None and count is not None:
             raise HostlibError("network namespaces have a fabric of their own: --controller goes with --on loopback")
         if not self.faults.flags:
@@ -191,7 +207,9 @@ class BenchOptions:
         hosts = parse_hosts(self.hosts)
         return self.world_size or DEFAULT_WORLD_SIZE if hosts is None else hosts * self.ranks_per_host
 
-    def for_rank(self, cells: tuple[BenchCell, ...], controller: str, address: str) -> RankOptions:
+    def for_rank(
+        self, cells: tuple[BenchCell, ...], controller: str, address: str, stream: str | None = None
+    ) -> RankOptions:
         return RankOptions(
             tuple((cell.mechanism, cell.collective) for cell in cells),
             self.sizes,
@@ -204,6 +222,7 @@ class BenchOptions:
             self.deadline_s,
             address,
             self.device,
+            stream,
         )
 
 
@@ -222,7 +241,8 @@ class Row:
             allows; all of a rank whose bits differ from the others'.
         retransmits: of all ranks, during the timed part: packets of the slot protocol, or TCP segments.
         sent_bytes, received_bytes: of frames, for one of them, on the link of the rank that sends, or receives, most;
-            None where ranks have no link of their own.
+            None where ranks have no link of their own. A TCP stream's are among them.
+        tcp_gbytes_per_s: what a TCP stream carried meanwhile, 10^9 bytes per second; None without one.
     """
 
     mechanism: str
@@ -239,6 +259,7 @@ class Row:
     retransmits: int
     sent_bytes: int | None
     received_bytes: int | None
+    tcp_gbytes_per_s: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """As `hostlib bench --json` prints it; the rates also under the names that they had one version ago."""
@@ -272,7 +293,14 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
         spaces = (
             None
             if count is None
-            else stack.enter_context(namespace_hosts(count + servers, options.rate, options.ranks_per_host))
+            else stack.enter_context(
+                namespace_hosts(
+                    count + servers + options.beside_tcp,
+                    options.rate,
+                    options.ranks_per_host,
+                    options.queue or QUEUE_FRAMES,
+                )
+            )
         )
         for cells in _by_place(options.cells):
             through = cells[0].needs_fabric
@@ -287,12 +315,22 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
                     controller = place.enter_context(local_fabric(hosts, options.faults))
                 serve = max(cell.servers for cell in cells)
                 addresses = [hosts.address(rank) for rank in range(options.ranks + serve)]
-                rank_options = [options.for_rank(cells, controller, address).to_json() for address in addresses]
+                stream = place.enter_context(_stream(spaces)) if spaces is not None and options.beside_tcp else None
+                rank_options = [options.for_rank(cells, controller, address, stream).to_json() for address in addresses]
                 done = run_ranks(
                     "hostlib.bench.allreduce_rank", rank_options.__getitem__, options.ranks, hosts, report, serve
                 )
                 rows += [Row(**row) for row in done["rows"]]
     return sorted(rows, key=lambda row: options.cells.index(BenchCell(row.mechanism, row.collective)))
+
+
+@contextmanager
+def _stream(hosts: NamespaceHosts) -> Iterator[str]:
+    """A TCP stream from the first host to the last."""
+    with tempfile.TemporaryDirectory(prefix="netfold-stream-") as folder:
+        ends, last = (hosts.spaces[0], hosts.spaces[-1]), len(hosts.spaces)
+        with tcp_stream(Path(folder), ends, hosts.address((last - 1) * hosts.ranks_per_host)) as count:
+            yield str(count)
 
 
 def _by_place(cells: tuple[BenchCell, ...]) -> list[tuple[BenchCell, ...]]:
@@ -386,9 +424,25 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
         "again",
         "out",
         "in",
+        *(("tcp",) if options.beside_tcp else ()),
     ):
         table.add_column(name, justify="left" if name in ("mechanism", "collective", "type") else "right", no_wrap=True)
-    table.add_row("", "", "(B)", "(elements)", "", "(us)", "", "(GB/s)", "(GB/s)", "", "", "(B)", "(B)")
+    table.add_row(
+        "",
+        "",
+        "(B)",
+        "(elements)",
+        "",
+        "(us)",
+        "",
+        "(GB/s)",
+        "(GB/s)",
+        "",
+        "",
+        "(B)",
+        "(B)",
+        *(("(GB/s)",) if options.beside_tcp else ()),
+    )
     for row in rows:
         table.add_row(
             row.mechanism,
@@ -403,6 +457,7 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
             str(row.wrong) if row.wrong == 0 else f"[red]{row.wrong}[/red]",
             str(row.retransmits),
             *("" if each is None else str(each) for each in (row.sent_bytes, row.received_bytes)),
+            *((f"{row.tcp_gbytes_per_s:.4f}",) if row.tcp_gbytes_per_s is not None else ()),
         )
     console.print(table)
     for line in foot(options):
@@ -419,6 +474,10 @@ def foot(options: BenchOptions) -> list[str]:
     ]
     if BOTH in options.collectives:
         lines.append(f"{BOTH}: a reduce-scatter and an all-gather at once, each of a whole tensor of that size.")
+    if options.beside_tcp:
+        lines.append(
+            "tcp: what a TCP stream (CUBIC) from the first host to another carried meanwhile over the same link."
+        )
     through = [cell for cell in options.cells if cell.needs_fabric]
     once = [cell.mechanism for cell in through if not cell.sends_messages]
     if once:

@@ -8,6 +8,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from hostlib.bench.allreduce import RankOptions
 from hostlib.bench.bench_cells import ALL_REDUCE, WHOLE, BenchCell, bus_factor
 from hostlib.bench.exercises import AllReduce, Exercise, exercise_of
 from hostlib.bench.reproducible_tensors import drawn
+from hostlib.bench.tcp_stream import received_bytes
 from hostlib.collectives.bootstrap import join_group
 from hostlib.collectives.create import MechanismCollective, create_collective
 from hostlib.collectives.host_levels import HostLevelsCollective
@@ -125,7 +127,9 @@ class Measurement:
             self._seconds(1)
         iterations = self.options.iterations or self._suitable()
         before, link_before = self._retransmits(), link_bytes(self.options.address)
+        streamed, begin = self._streamed(), time.perf_counter()
         times_s = [self._seconds(iterations) / iterations for _ in range(self.options.repeats)]
+        tcp = (self._streamed() - streamed) / (time.perf_counter() - begin)
         link = link_bytes(self.options.address)
         passed = None if link is None or link_before is None else link - link_before
         mine = {
@@ -135,10 +139,15 @@ class Measurement:
             "retransmits": self._retransmits() - before,
             "bits": self.bits.hexdigest(),
             "wrong": self.exercise.wrong(),
+            "tcp": tcp,
         }
         everybody: list[Any] = [None] * self.context.world_size
         dist.all_gather_object(everybody, mine)
         return self._together(everybody)
+
+    def _streamed(self) -> int:
+        """Bytes that the TCP stream beside this has carried so far."""
+        return 0 if self.options.stream is None else received_bytes(Path(self.options.stream))
 
     def _seconds(self, iterations: int) -> float:
         """Time of a number of them on this rank, after a barrier; filling the tensors does not count."""
@@ -194,6 +203,7 @@ class Measurement:
             "retransmits": sum(rank["retransmits"] for rank in everybody),
             "sent_bytes": sent,
             "received_bytes": received,
+            "tcp_gbytes_per_s": None if self.options.stream is None else round(everybody[0]["tcp"] / 1e9, 6),
         }
 
 

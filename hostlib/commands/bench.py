@@ -89,6 +89,16 @@ def _place(old: str) -> list[str] | None:
     type=types.RATE.typed(),
     help="Bandwidth of each link, each way; needs --on netns [default: no limit].",
 )
+@click.option(
+    "--queue",
+    type=types.N,
+    help="Frames that wait at each end of a link, more are dropped; needs --bandwidth [default: 1000].",
+)
+@click.option(
+    "--beside-tcp",
+    is_flag=True,
+    help="Send a TCP stream (CUBIC) from the first host to one more, over the same link; needs --bandwidth.",
+)
 @click.option("--delay", type=types.TIME.typed(), help="Delay of each link of the embedded switch [default: none].")
 @faults("--loss", "--duplicate", "--reorder", "--corrupt")
 @click.option("--seed", type=types.SEED, default=0, show_default=True, help="Seed of the data and of the faults.")
@@ -160,6 +170,7 @@ def bench(
         hostlib bench --collective all_to_all --mechanism butterfly,ring,gloo --workers 4
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --size 16M
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --mechanism inagg+mcast --loss 0.01
+        hostlib bench --on netns --workers 2 --bandwidth 100mbit --queue 100 --size 16M --beside-tcp
         hostlib bench --device cuda --mechanism inagg+mcast,ring,gloo --workers 2 --size 1M,25M
         hostlib bench --kernels --device cuda
         hostlib bench --calibrate --output costs.json
@@ -224,7 +235,7 @@ def bench(
             json.dumps({"rows": records, "kernels": [asdict(r) for r in rates]} if kernels else records, indent=2)
         )
     else:
-        console = console_of(126 + max(map(len, asked.mechanisms)))
+        console = console_of(134 + max(map(len, asked.mechanisms)))
         print_rows(asked, rows, console)
         if kernels:
             from hostlib.bench.kernels import print_table

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hostlib.errors import HostlibError
 from hostlib.protocol.addresses import FABRIC_ADDRESS, fabric_endpoint, link_mac, mac_text
 from hostlib.system.network_links import (
+    QUEUE_FRAMES,
     UNSEGMENTED,
     bridge,
     index_of,
@@ -103,6 +104,7 @@ class NamespaceHosts:
         switched: the links lead to the embedded switch; otherwise to a bridge.
         messages: messages between ranks also use the links to the switch.
         ranks_per_host: ranks on each, one host after the other.
+        queue: frames that wait at each end of a link with a rate; more are dropped.
     """
 
     middle: str
@@ -111,6 +113,7 @@ class NamespaceHosts:
     switched: bool = False
     messages: bool = False
     ranks_per_host: int = 1
+    queue: int = QUEUE_FRAMES
 
     @property
     def ends(self) -> list[str]:
@@ -133,7 +136,7 @@ class NamespaceHosts:
     def switch_ports(self) -> list[str]:
         ports = [word for n, end in enumerate(self.ends, start=1) for word in ("--port", f"{n}={end}")]
         # The switch shapes the traffic itself: a qdisc would wake the kernel, and the rank, for every single frame.
-        return ports if self.rate is None else [*ports, "--bandwidth", self.rate]
+        return ports if self.rate is None else [*ports, "--bandwidth", self.rate, "--queue", str(self.queue)]
 
     def fabric(self, ready: dict[str, Any]) -> dict[str, Any]:
         numbers = range(1, len(self.spaces) + 1)
@@ -152,11 +155,14 @@ class NamespaceHosts:
 
 
 @contextmanager
-def namespace_hosts(count: int, rate: str | None, ranks_per_host: int = 1) -> Iterator[NamespaceHosts]:
+def namespace_hosts(
+    count: int, rate: str | None, ranks_per_host: int = 1, queue: int = QUEUE_FRAMES
+) -> Iterator[NamespaceHosts]:
     """Make hosts in namespaces for the duration of the block, after removing what killed processes left behind.
 
     Args:
         rate: of each link in each direction, as tc(8) takes it (100mbit); None for unlimited.
+        queue: see NamespaceHosts.
 
     Raises:
         NamespaceError: they cannot be made; it needs root.
@@ -171,8 +177,8 @@ def namespace_hosts(count: int, rate: str | None, ranks_per_host: int = 1) -> It
         )
         with_tables(space, lambda kernel: _cable(kernel, spaces))
         for n, host in enumerate(spaces, start=1):
-            with_tables(host, partial(_configure, n=n, rate=rate))
-        yield NamespaceHosts(space, spaces, rate, ranks_per_host=ranks_per_host)
+            with_tables(host, partial(_configure, n=n, rate=rate, queue=queue))
+        yield NamespaceHosts(space, spaces, rate, ranks_per_host=ranks_per_host, queue=queue)
 
 
 def _cable(kernel: IPRoute, spaces: tuple[str, ...]) -> None:
@@ -184,13 +190,13 @@ def _cable(kernel: IPRoute, spaces: tuple[str, ...]) -> None:
         veth(kernel, f"c{n}", "control", host, master=control)
 
 
-def _configure(kernel: IPRoute, n: int, rate: str | None) -> None:
+def _configure(kernel: IPRoute, n: int, rate: str | None, queue: int) -> None:
     """Configure the interfaces in host n's namespace."""
     set_up(kernel, "control", f"{CONTROL}.{n}", 24)
     index = set_up(kernel, f"h{n}", f"{DATA}.{n}", 24, mac_text(link_mac(n)))
     kernel.route("add", dst=FABRIC_ADDRESS, dst_len=32, oif=index)
     if rate is not None:
-        shape(kernel, f"h{n}", units.bandwidth(rate, "rate"))
+        shape(kernel, f"h{n}", units.bandwidth(rate, "rate"), queue)
 
 
 def to_switch(hosts: NamespaceHosts, messages: bool = False) -> NamespaceHosts:
@@ -220,7 +226,7 @@ def _bridge(kernel: IPRoute, hosts: NamespaceHosts) -> None:
     for end in hosts.ends:
         kernel.link("set", index=index_of(kernel, end), master=data)
         if hosts.rate is not None:
-            shape(kernel, end, units.bandwidth(hosts.rate, "rate"))
+            shape(kernel, end, units.bandwidth(hosts.rate, "rate"), hosts.queue)
 
 
 def _unbridge(kernel: IPRoute, hosts: NamespaceHosts) -> None:

@@ -323,6 +323,13 @@ WRONG = [
     ),
     ("hostlib bench --ranks-per-host 2", "--ranks-per-host puts several ranks into each network namespace", 1),
     ("hostlib bench --on netns --ranks-per-host 3", "--ranks-per-host 3 does not divide --workers 4", 1),
+    (
+        "hostlib bench --on netns --beside-tcp",
+        "--beside-tcp is for links with a rate: it needs --on netns and --bandwidth",
+        1,
+    ),
+    ("hostlib bench --queue 100", "--queue is for links with a rate: it needs --on netns and --bandwidth", 1),
+    ("hostlib bench --on netns --bandwidth 100mbit --queue 0", "--queue must be at least 1, not 0", 1),
     ("hostlib bench --on netns --ranks-per-host 0", "--ranks-per-host must be at least 1, not 0", 1),
     (
         "hostlib bench --on netns --ranks-per-host 2 --mechanism inagg+mcast",

@@ -62,8 +62,7 @@ std::uint64_t Engine::configure(const Place &place) {
     header.epoch = place.epoch;
     header.element_count = static_cast<std::uint16_t>(place.elements);
     for (std::size_t i = 0; i < lanes_.size(); i++)
-        lanes_[i]->configure(place.fabric, header, place.pools[i], place.world_size,
-                             place.window == 0 ? place.pools[i].slots : place.window, place.check);
+        lanes_[i]->configure(place.fabric, header, place.pools[i], place.world_size, place.window, place.check);
     halted_ = cancelled_ = false;
     return tickets_;
 }

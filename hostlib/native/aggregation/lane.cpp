@@ -17,10 +17,14 @@ namespace {
 constexpr std::int64_t ANSWERED = -1;
 // Packets that wait in this host for its link, of each owner's pool: this rank's own acknowledgements of other sums
 // wait behind them, and so do the ranks that need those.
-constexpr int BELOW = 16;
+constexpr std::size_t BELOW = 16;
+// Bytes that may wait there of all others, if few are sent.
+constexpr std::size_t LEAST_BELOW = 32 << 10;
 // Packets outstanding while no round trip is known. More might queue for longer than the first timeout; then all would
 // be sent again, and none could be measured.
 constexpr int UNMEASURED = 8;
+// Of Ethernet, IPv4, UDP and the slot protocol.
+constexpr std::size_t FRAME_HEADERS = 14 + 20 + 8 + layout::HEADER_BYTES;
 
 }  // namespace
 
@@ -70,13 +74,13 @@ void Lane::configure(const End &fabric, const Header &header, const Pool &pool, 
     header_ = header;
     pool_ = pool;
     world_size_ = world_size;
-    window_ = window;
     check_ = std::move(check);
     elements_ = header.element_count;
-    if (pool.acknowledged) socket_.keep_below(BELOW);
+    const std::size_t packet_bytes = layout::HEADER_BYTES + 4 * elements_;
+    socket_.keep_below(pool.acknowledged ? BELOW * packet_bytes : UdpSocket::MOST_BELOW);
     std::vector<End> senders;
     if (pool.server.port != 0) senders.push_back(pool.server);
-    socket_.aim(fabric, layout::HEADER_BYTES + 4 * elements_, senders);
+    socket_.aim(fabric, packet_bytes, senders);
     slots_.assign(static_cast<std::size_t>(pool.slots), Slot{});
     kept_.assign(pool.acknowledged ? 0 : slots_.size() * 4 * elements_, 0);
     parts_.clear();
@@ -87,8 +91,9 @@ void Lane::configure(const End &fabric, const Header &header, const Pool &pool, 
     std::iota(free_.begin(), free_.end(), 0);
     free_changed_ = false;
     round_trip_ = {};
+    congestion_ = CongestionWindow(pool.slots, window, UNMEASURED, FRAME_HEADERS + 4 * elements_);
     timeouts_ = Timeouts(LONGEST_LANE_TIMEOUT_NS);
-    overtaking_ns_ = gap_ns_ = 0;
+    overtaking_ns_ = gap_ns_ = shared_ns_ = 0;
     verdict_due_ns_ = NEVER_NS;
     halted_ = busy_ = false;
 }
@@ -211,7 +216,7 @@ void Lane::cycle() {
         overtaking_ns_ = std::max(overtaking_ns_, answered_ns_);
         verdict_due_ns_ = NEVER_NS;
     }
-    if (judged || n > 0) send_overtaken();
+    if (judged || n > 0) send_overtaken(now);
     if (now >= next_due_ns_) send_again(now);
     if (open_ > 0 && now >= tail_due_ns_) ask_for_lowest(now);
     stats_.busy_ns += static_cast<std::uint64_t>(now_ns() - began);
@@ -220,12 +225,13 @@ void Lane::cycle() {
 // Every rank sends in the same order, so results arrive in that order, too. If a result is overtaken by one for a
 // packet sent some time later, a rank's contribution or this rank's copy was lost. RACK detects TCP's losses in the
 // same way (RFC 8985).
-void Lane::send_overtaken() {
+void Lane::send_overtaken(std::int64_t now) {
     const std::int64_t before = overtaking_ns_ - round_trip_.reordering_ns();
     for (std::size_t index = 0; index < slots_.size(); index++) {
         Slot &slot = slots_[index];
         if (!slot.open || slot.sent_ns >= before) continue;
         stats_.overtaken++;
+        congestion_.lost(slot.sent_ns, now, round_trip_);
         resend(slot, index);
     }
 }
@@ -260,6 +266,7 @@ void Lane::send_again(std::int64_t now) {
         slot.due_ns = std::max(slot.due_ns, came_ns_ + slot.timeout_ns);
         if (slot.due_ns <= now) {
             slot.timeout_ns = timeouts_.next_ns(round_trip_, slot.timeout_ns);
+            congestion_.lost(slot.sent_ns, now, round_trip_);
             resend(slot, index);
             again = true;
         }
@@ -295,9 +302,23 @@ void Lane::probe() {
 // Acknowledgements come several at a time, and lanes take turns on a link.
 std::int64_t Lane::first_tail_ns() const { return std::max(timeouts_.first_tail_ns(round_trip_), 4 * gap_ns_); }
 
+// Others of this host wait for the same interface, whose queue is first come, first served. So only what it sends in a
+// millisecond waits there, as TCP keeps it (TCP_SMALL_QUEUE, net/ipv4/tcp_output.c in Linux).
+void Lane::share_interface(std::int64_t now) {
+    const double packets_ns =
+        static_cast<double>(stats_.chunks - shared_chunks_) / static_cast<double>(now - shared_ns_);
+    shared_chunks_ = stats_.chunks;
+    shared_ns_ = now;
+    const double wanted = packets_ns * MILLISECOND_NS * static_cast<double>(layout::HEADER_BYTES + 4 * elements_);
+    const std::size_t bytes = std::clamp(static_cast<std::size_t>(wanted), LEAST_BELOW, UdpSocket::MOST_BELOW);
+    if (4 * bytes > 5 * socket_.below() || 2 * bytes < socket_.below()) socket_.keep_below(bytes);
+}
+
 void Lane::measure(std::int64_t sample_ns, std::int64_t now) {
     timeouts_.measured();
-    if (round_trip_.measure_shortest(sample_ns, now)) stats_.rtt_ns = round_trip_.estimate_ns();
+    if (!round_trip_.measure_shortest(sample_ns, now)) return;
+    stats_.rtt_ns = round_trip_.estimate_ns();
+    if (!pool_.acknowledged) share_interface(now);
 }
 
 // The self-clocking window: a slot's next position is sent when its last result has arrived, whatever other slots wait
@@ -306,7 +327,7 @@ void Lane::send_what_may() {
     if (free_changed_) std::sort(free_.begin(), free_.end());
     free_changed_ = false;
     auto part = parts_.begin();
-    const int window = round_trip_.known() ? window_ : std::min(window_, UNMEASURED);
+    const int window = congestion_.size();
     std::size_t kept = 0, i = 0;
     for (; i < free_.size(); i++) {
         const std::uint64_t position = free_[i];
@@ -489,6 +510,7 @@ void Lane::time(const Slot &slot, std::int64_t now) {
         }
         answered = slot.resent && slot.asked && !pool_.acknowledged;
     }
+    if (round_trip_.known()) congestion_.answered(open_ >= congestion_.size());
     if (answered) answered_ns_ = slot.sent_ns;
     if (answered || verdict_due_ns_ != NEVER_NS) verdict_due_ns_ = now + round_trip_.reordering_ns();
     heard_ns_ = came_ns_ = now;

@@ -19,6 +19,7 @@
 #include "net/pool.h"
 #include "net/stats.h"
 #include "net/udp_socket.h"
+#include "retransmission/congestion_window.h"
 #include "retransmission/damage.h"
 #include "retransmission/round_trip.h"
 #include "retransmission/timeouts.h"
@@ -132,11 +133,12 @@ private:
     void cycle();
     void send_what_may();
     void send_again(std::int64_t now);
-    void send_overtaken();
+    void send_overtaken(std::int64_t now);
     void ask_for_lowest(std::int64_t now);
     void resend(Slot &slot, std::size_t index);
     void probe();
     void measure(std::int64_t sample_ns, std::int64_t now);
+    void share_interface(std::int64_t now);
     bool lowest(std::uint64_t position) const;
     void send(Part &part, std::uint64_t position);
     void transmit(Slot &slot, std::size_t index);
@@ -166,7 +168,7 @@ private:
     UdpSocket socket_;
     Header header_{};
     Pool pool_{};
-    int world_size_ = 0, window_ = 0, open_ = 0;
+    int world_size_ = 0, open_ = 0;
     std::shared_ptr<const CheckWords> check_;
     std::size_t elements_ = 0;
     std::vector<Slot> slots_;
@@ -176,12 +178,15 @@ private:
     std::deque<std::unique_ptr<Part>> parts_;
     std::vector<std::shared_ptr<Operation>> finished_;  // parts that are done but not yet announced
     RoundTrip round_trip_;
+    CongestionWindow congestion_;
     Timeouts timeouts_{LONGEST_LANE_TIMEOUT_NS};
     std::int64_t next_due_ns_ = 0;
     std::int64_t heard_ns_ = 0, came_ns_ = 0;  // when the last result came; when one did that may have come before
     std::int64_t tail_due_ns_ = 0, tail_timeout_ns_ = 0;  // without a result until then, the lowest is asked for
-    std::int64_t gap_ns_ = 0;                             // between acknowledgements, on average
-    std::int64_t overtaking_ns_ = 0;                      // send time of the latest packet whose result has arrived
+    std::uint64_t shared_chunks_ = 0;                     // results, and the time, when the interface was last shared
+    std::int64_t shared_ns_ = 0;
+    std::int64_t gap_ns_ = 0;         // between acknowledgements, on average
+    std::int64_t overtaking_ns_ = 0;  // send time of the latest packet whose result has arrived
     // What was asked for has come: send time of the question, and when everything sent before counts as lost.
     std::int64_t answered_ns_ = 0, verdict_due_ns_ = NEVER_NS;
     Stats stats_;

@@ -122,8 +122,7 @@ void bind_engine(nb::module_ &m) {
             [](PyEngine &self, const std::string &fabric_address, std::uint16_t fabric_port, std::uint16_t job,
                std::uint32_t epoch, std::uint16_t rank, int world_size,
                const std::vector<std::pair<std::uint16_t, int>> &pools, int elements,
-               std::shared_ptr<const CheckWords> check, int window, const Ends &servers,
-               int levels) {
+               std::shared_ptr<const CheckWords> check, int window, const Ends &servers, int levels) {
                 Place place{{fabric_address, fabric_port},
                             job,
                             rank,
@@ -143,7 +142,9 @@ void bind_engine(nb::module_ &m) {
             },
             "fabric_address"_a, "fabric_port"_a, "job"_a, "epoch"_a, "rank"_a, "world_size"_a, "pools"_a, "elements"_a,
             "check"_a, "window"_a = 0, "servers"_a = Ends{}, "levels"_a = 1,
-            "A new stream. pools: (first slot, slots) per port; servers: (address, port) per port of whoever sends the "
+            "A new stream. pools: (first slot, slots) per port; window: packets outstanding, 0 for as many as losses "
+            "in queues "
+            "leave; servers: (address, port) per port of whoever sends the "
             "results, none for the switch; levels: the switches that a contribution passes, with the one that sums.")
         .def(
             "echo",

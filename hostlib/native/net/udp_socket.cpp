@@ -23,7 +23,7 @@ namespace netfold {
 namespace {
 
 // Smaller than what fits in front of a slow link: a full buffer blocks, a full queue loses packets.
-constexpr int RECEIVE_BYTES = 8 << 20, SEND_BYTES = 1 << 20;
+constexpr int RECEIVE_BYTES = 8 << 20;
 constexpr std::size_t BUNDLE_BYTES = 65000;  // fits an IPv4 datagram, and fewer than 64 segments of 1 KiB
 
 bool same(const sockaddr_in &a, const sockaddr_in &b) {
@@ -48,7 +48,7 @@ UdpSocket::UdpSocket(const std::string &address, std::uint16_t port) {
     if (fd_ < 0 || woken_ < 0) throw std::system_error(errno, std::generic_category(), "socket");
     // As much as the system grants: a window of results arrives in one burst.
     setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &RECEIVE_BYTES, sizeof RECEIVE_BYTES);
-    setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &SEND_BYTES, sizeof SEND_BYTES);
+    keep_below(MOST_BELOW);
     // Have datagrams that arrive together delivered together, if the system can.
     const int on = 1;
     setsockopt(fd_, IPPROTO_UDP, UDP_GRO, &on, sizeof on);
@@ -95,10 +95,6 @@ void UdpSocket::aim(const End &target, std::size_t packet_bytes, const std::vect
     if (connected_ && ::connect(fd_, reinterpret_cast<const sockaddr *>(&target_), sizeof target_) != 0)
         throw std::system_error(errno, std::generic_category(), "no way to " + target.address);
     packet_bytes_ = packet_bytes;
-    if (below_ > 0) {
-        const int bytes = below_ * static_cast<int>(packet_bytes) / 2;  // The system doubles it: socket(7).
-        setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-    }
     queued_ = 0;
     bundles_ = true;
     out_.resize(BATCH * packet_bytes_);
@@ -106,6 +102,12 @@ void UdpSocket::aim(const End &target, std::size_t packet_bytes, const std::vect
         tx_iov_[i] = {out_.data() + static_cast<std::size_t>(i) * packet_bytes_, packet_bytes_};
         tx_[i].msg_hdr = {nullptr, 0, &tx_iov_[i], 1, nullptr, 0, 0};
     }
+}
+
+void UdpSocket::keep_below(std::size_t bytes) {
+    below_ = bytes;
+    const int half = static_cast<int>(bytes / 2);  // The system doubles it: socket(7).
+    setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &half, sizeof half);
 }
 
 void UdpSocket::overtake() {
@@ -120,7 +122,7 @@ std::uint8_t *UdpSocket::next() {
 
 int UdpSocket::send_bundle(int first, const sockaddr_in *to) {
     int most = std::max(1, static_cast<int>(BUNDLE_BYTES / packet_bytes_));
-    if (below_ > 0) most = std::min(most, std::max(1, below_ / 2));
+    most = std::min(most, std::max(1, static_cast<int>(below_ / 2 / packet_bytes_)));
     const int count = std::min(queued_ - first, most);
     iovec bytes{out_.data() + static_cast<std::size_t>(first) * packet_bytes_, count * packet_bytes_};
     alignas(cmsghdr) char control[SEGMENT_CONTROL_BYTES]{};

@@ -24,6 +24,7 @@ sockaddr_in resolve(const End &end);
 class UdpSocket {
 public:
     static constexpr int BATCH = 32;
+    static constexpr std::size_t MOST_BELOW = 2 << 20;  // bytes; as many wait below a socket that has not been told
 
     // Throws std::system_error if the address cannot be bound.
     UdpSocket(const std::string &address, std::uint16_t port);
@@ -43,8 +44,9 @@ public:
     std::optional<std::uint16_t> echo(const End &to, const std::vector<std::uint8_t> &datagram, std::size_t at,
                                       std::int64_t timeout_ns);
 
-    // From the next aim() on, about so many packets wait below this socket at a time, and the others in flush().
-    void keep_below(int packets) { below_ = packets; }
+    // About so many bytes of packets wait below this socket at a time, and the others in flush().
+    void keep_below(std::size_t bytes);
+    std::size_t below() const { return below_; }
 
     // Packets from here overtake others of this host that wait for the same interface, where its queue has priorities,
     // as Linux's own has (tc-pfifo_fast(8)).
@@ -105,7 +107,7 @@ private:
     sockaddr_in target_{};
     std::vector<sockaddr_in> senders_;  // from whom packets are received
     bool bundles_ = true;
-    int below_ = 0;  // 0: as many as there is room for
+    std::size_t below_ = MOST_BELOW;
     bool drained_ = true;
     unsigned refused_ = 0;
     std::size_t packet_bytes_ = 0;

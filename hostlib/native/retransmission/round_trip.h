@@ -29,6 +29,8 @@ public:
         shortest_ns_ = samples_++ == 0 ? rtt_ns : std::min(shortest_ns_, rtt_ns);
         if (known() && (samples_ < SAMPLES || now_ns - measured_ns_ < smoothed_ns_)) return false;
         measure(shortest_ns_);
+        recent_ns_ = shortest_ns_;
+        least_ns_ = least_ns_ == 0 ? smoothed_ns_ : std::min(least_ns_, smoothed_ns_);
         samples_ = 0;
         measured_ns_ = now_ns;
         return true;
@@ -37,6 +39,9 @@ public:
     bool known() const { return smoothed_ns_ != 0; }
     std::int64_t estimate_ns() const { return smoothed_ns_; }
     std::int64_t variation_ns() const { return variation_ns_; }
+    // The shortest of the samples that were last taken together, and the least estimate that there was.
+    std::int64_t recent_ns() const { return recent_ns_; }
+    std::int64_t least_ns() const { return least_ns_; }
     // How long a network may delay a packet behind others.
     std::int64_t reordering_ns() const { return std::max(REORDERING_NS, smoothed_ns_ / 2); }
 
@@ -46,6 +51,7 @@ private:
 
     std::int64_t smoothed_ns_ = 0, variation_ns_ = 0;
     std::int64_t shortest_ns_ = 0, measured_ns_ = 0;  // of the samples since the last measurement; when that was
+    std::int64_t recent_ns_ = 0, least_ns_ = 0;
     int samples_ = 0;
 };
 

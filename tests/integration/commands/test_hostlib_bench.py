@@ -172,6 +172,21 @@ def test_links_carry_what_the_schedule_says_and_acknowledgements() -> None:
 
 
 @pytest.mark.root
+def test_a_rank_leaves_room_in_short_queues_and_to_tcp() -> None:
+    """It lost packets by the hundred, with as many outstanding as there are slots, and TCP got what they left."""
+    where = ("--on", "netns", "--workers", "2", "--bandwidth", "40mbit", "--mechanism", "inagg+mcast", "--queue", "50")
+    once = ("--size", "4M", "--iterations", "1", "--repeats", "2")
+    (alone,) = bench(*where, *once)
+    (beside,) = bench(*where, *once, "--beside-tcp")
+    packets = 2 * 2 * alone["size_bytes"] / 1024
+    assert alone["tcp_gbytes_per_s"] is None
+    assert alone["retransmits"] < 0.05 * packets
+    own = beside["size_bytes"] / beside["time_us"] / 1e3
+    assert beside["tcp_gbytes_per_s"] > 0.15 * own
+    assert own + beside["tcp_gbytes_per_s"] < 40e6 / 8e9
+
+
+@pytest.mark.root
 def test_ctrl_c_leaves_nothing_behind() -> None:
     with start(
         "--on", "netns", "--workers", "2", "--bandwidth", "1mbit", "--mechanism", "inagg+mcast", "--size", "16M"

@@ -28,6 +28,7 @@ READY = {
     "world_size": 2,
     "pools": [{"first_slot": 0, "slots": 64}, {"first_slot": 64, "slots": 64}],
     "elements": 256,
+    "levels": 1,
     "secret": "00" * 16,
     "fabric": {"address": "127.0.0.1", "port": 4793},
     "switch": "switch",
