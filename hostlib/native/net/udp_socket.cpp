@@ -22,7 +22,6 @@
 namespace netfold {
 namespace {
 
-// Smaller than what fits in front of a slow link: a full buffer blocks, a full queue loses packets.
 constexpr int RECEIVE_BYTES = 8 << 20;
 constexpr std::size_t BUNDLE_BYTES = 65000;  // fits an IPv4 datagram, and fewer than 64 segments of 1 KiB
 

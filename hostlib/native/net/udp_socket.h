@@ -24,7 +24,9 @@ sockaddr_in resolve(const End &end);
 class UdpSocket {
 public:
     static constexpr int BATCH = 32;
-    static constexpr std::size_t MOST_BELOW = 2 << 20;  // bytes; as many wait below a socket that has not been told
+    // Bytes that wait below a socket that has not been told. Fewer than what fits in front of a slow link: a full
+    // buffer blocks, a full queue loses packets.
+    static constexpr std::size_t MOST_BELOW = 2 << 20;
 
     // Throws std::system_error if the address cannot be bound.
     UdpSocket(const std::string &address, std::uint16_t port);

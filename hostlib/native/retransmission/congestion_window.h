@@ -9,8 +9,8 @@
 
 namespace netfold {
 
-// Additive increase, multiplicative decrease, once per round trip (RFC 5681), with CUBIC's factor of 0.7 and, as long
-// as that is what CUBIC does itself, as many bytes as it beside it (RFC 9438, 4.3).
+// Additive increase, multiplicative decrease, once per round trip (RFC 5681). The decrease is CUBIC's, and the increase
+// what CUBIC has beside Reno, for as many bytes as a stream of full frames gets in the same queue (RFC 9438, 4.3).
 //
 // Not every loss tells of a full queue: links also damage packets, and a sum is late if any rank's packet is. What is
 // lost while the queue is short changes nothing, unless it is much.
