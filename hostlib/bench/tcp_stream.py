@@ -5,7 +5,6 @@ The congestion control is CUBIC, Linux's own default, whatever this machine has 
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import socket
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hostlib.errors import HostlibError
-from hostlib.system.process import StartError, running
+from hostlib.system.process import StartError, running, write_whole
 
 CONGESTION_CONTROL = b"cubic"
 PIECE_BYTES = 1 << 16
@@ -61,7 +60,7 @@ def received_bytes(count: Path) -> int:
 def _sink(ready: Path, address: str, count: Path) -> None:
     with socket.create_server((address, 0)) as server, count.open("r+b") as file:
         counted = mmap.mmap(file.fileno(), COUNT_BYTES)
-        _say(ready, {"port": server.getsockname()[1]})
+        write_whole(ready, {"pid": os.getpid(), "port": server.getsockname()[1]})
         stream, _ = server.accept()
         room, total = bytearray(PIECE_BYTES), 0
         while got := stream.recv_into(room):
@@ -73,16 +72,9 @@ def _source(ready: Path, address: str, port: int) -> None:
     with socket.socket() as stream:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONGESTION_CONTROL)
         stream.connect((address, port))
-        _say(ready, {})
+        write_whole(ready, {"pid": os.getpid()})
         while True:
             stream.sendall(bytes(PIECE_BYTES))
-
-
-def _say(ready: Path, what: dict[str, int]) -> None:
-    """Write the ready file, at once."""
-    part = ready.with_suffix(".part")
-    part.write_text(json.dumps({**what, "pid": os.getpid()}))
-    part.rename(ready)
 
 
 def main() -> None:

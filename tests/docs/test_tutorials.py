@@ -15,6 +15,7 @@ import pytest
 import netfold
 from tests.conftest import ROOT
 from tests.docs.commands import FENCED, UNTIL_READY, Elsewhere, files_on, plain, small, written_on
+from tests.switch_processes import free_ports
 
 TUTORIALS = sorted((ROOT / "docs").glob("tutorial-*.md"))
 MECHANISM = ROOT / "docs" / "tutorial-mechanism.md"
@@ -132,17 +133,6 @@ def test_the_base_install_simulates(tmp_path: Path) -> None:
     done = Reader(tmp_path).runs(sys.executable, "-c", OF_EXTRAS, *command)
     assert done.returncode == 0, done.stderr
     assert set(times(done.stdout)) == {"ring", "inagg+mcast"}
-
-
-def free_ports(count: int, kind: socket.SocketKind) -> list[int]:
-    sockets = [socket.socket(socket.AF_INET, kind) for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def test_the_switch_does_with_packets_what_the_page_says(tmp_path: Path) -> None:

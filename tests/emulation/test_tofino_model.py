@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hostlib.protocol import constants
-from hostlib.system.process import start
 from tests.dataplane.target import absent
+from tests.switch_processes import free_ports, in_topology, run_process, run_switch
 
 pytestmark = [
     pytest.mark.tofino,
@@ -66,20 +65,15 @@ class Fabric:
     switches: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def run(self, name: str, words: list[str], ready: Path) -> dict[str, Any]:
-        command = [sys.executable, "-m", *words]
-        starting = start(command, ready, self.folder / f"{name}.log", what=name)
-        self.switches[name] = starting.child
-        self.stack.callback(starting.child.wait)
-        self.stack.callback(starting.child.terminate)
-        return dict(starting.wait())
+        return run_process(self.stack, self.folder, name, words, ready)[1]
 
     def switch(
         self, name: str, address: str, *ports: str, kind: str = "tofino-model", p4rt: str = "127.0.0.1:0"
     ) -> dict[str, Any]:
-        ready = self.folder / f"{name}.json"
-        words = ["emulation", kind, "--p4rt", p4rt, "--ready-file", str(ready)]
-        words += ["--udp-destination", f"{address}:{constants.NETFOLD_UDP_PORT}"]
-        return self.run(name, [*words, *(word for port in ports for word in ("--port", port))], ready)
+        self.switches[name], described = run_switch(
+            self.stack, self.folder, name, address, *ports, kind=kind, p4rt=p4rt
+        )
+        return described
 
     def controller(self, *options: str) -> str:
         state = self.folder / "state"
@@ -141,48 +135,35 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Traine
     return trained
 
 
-def _free_udp_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-def _switch(name: str, started: dict[str, Any], address: str, **more: Any) -> dict[str, Any]:
-    known = {key: value for key, value in started.items() if key in ("p4rt", "device_id", "target", "ports")}
-    return {"name": name, "address": address, **known, **more}
-
-
 def test_a_job_through_one_model_has_the_same_weights(fabric: Fabric, embedded: Callable[[int], Trained]) -> None:
     started = fabric.switch("switch", ROOT, "1=udp:127.0.0.1:0", "2=udp:127.0.0.1:0")
-    controller = fabric.topology([_switch("switch", started, ROOT)])
+    controller = fabric.topology([in_topology("switch", started, ROOT)])
     assert fabric.trained(controller, 2) == embedded(1)
 
 
 @pytest.mark.parametrize("kind", ["tofino-model", "switch"])
 def test_a_tree_with_losses_has_the_same_weights(fabric: Fabric, embedded: Callable[[int], Trained], kind: str) -> None:
     """A model over two others, and over two embedded switches."""
-    ends = _free_udp_ports(4)
+    ends = free_ports(4, socket.SOCK_DGRAM)
     upper, lower = ends[:2], ends[2:]
     wires = [f"{n + 1}=wire:127.0.0.1:{upper[n]},127.0.0.1:{lower[n]},loss=0.02,seed={n}" for n in range(2)]
     root = fabric.switch("root", ROOT, *wires)
-    switches = [_switch("root", root, ROOT)]
+    switches = [in_topology("root", root, ROOT)]
     for n in range(2):
         uplink = f"{UPLINK}=wire:127.0.0.1:{lower[n]},127.0.0.1:{upper[n]},loss=0.02,seed={10 + n}"
         address = f"10.255.255.{253 - n}"
         leaf = fabric.switch(f"leaf{n}", address, "1=udp:127.0.0.1:0", "2=udp:127.0.0.1:0", uplink, kind=kind)
         below = {"parent": "root", "uplink": UPLINK, "downlink": n + 1}
-        switches.append(_switch(f"leaf{n}", leaf, address, **below))
+        switches.append(in_topology(f"leaf{n}", leaf, address, **below))
     assert fabric.trained(fabric.topology(switches), 4) == embedded(2)
 
 
 def test_a_killed_model_changes_no_bit(fabric: Fabric, embedded: Callable[[int], Trained]) -> None:
     """The hosts go on by themselves; and a model at the same address is taken again."""
-    numbers = _free_udp_ports(2)
+    numbers = free_ports(2, socket.SOCK_DGRAM)
     ports = [f"{n + 1}=udp:127.0.0.1:{number}" for n, number in enumerate(numbers)]
     started = fabric.switch("switch", ROOT, *ports)
-    controller = fabric.topology([_switch("switch", started, ROOT)])
+    controller = fabric.topology([in_topology("switch", started, ROOT)])
     training = fabric.training(controller, 2)
     give_up = time.monotonic() + TRAIN_S
     while not fabric.sums()["completed"]:

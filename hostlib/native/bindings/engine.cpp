@@ -143,9 +143,8 @@ void bind_engine(nb::module_ &m) {
             "fabric_address"_a, "fabric_port"_a, "job"_a, "epoch"_a, "rank"_a, "world_size"_a, "pools"_a, "elements"_a,
             "check"_a, "window"_a = 0, "servers"_a = Ends{}, "levels"_a = 1,
             "A new stream. pools: (first slot, slots) per port; window: packets outstanding, 0 for as many as losses "
-            "in queues "
-            "leave; servers: (address, port) per port of whoever sends the "
-            "results, none for the switch; levels: the switches that a contribution passes, with the one that sums.")
+            "in queues leave; servers: (address, port) per port of whoever sends the results, none for the switch; "
+            "levels: the switches that a contribution passes, with the one that sums.")
         .def(
             "echo",
             [](PyEngine &self, std::size_t lane, const std::string &address, std::uint16_t port,

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hostlib.protocol import constants
-from hostlib.system.process import start
 from tests.conftest import running_fabric
 from tests.integration.fabric.test_tree import join_all, reduce_all
+from tests.switch_processes import free_ports, in_topology, run_switch
 
 ELEMENTS, VALUES, RANKS_PER_LEAF, LEAVES = 64, 1500, 2, 2
 UPLINK = 40
@@ -22,39 +20,22 @@ UPLINK = 40
 SLOW = "bandwidth=250kbit,queue=100000"
 
 
-def _free_udp_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-def _switch(folder: Path, stack: ExitStack, name: str, address: str, *ports: str, **where: Any) -> dict[str, Any]:
-    """Start one; its entry in the topology."""
-    ready = folder / f"{name}.json"
-    words = ["emulation", "switch", "--p4rt", "127.0.0.1:0", "--ready-file", str(ready)]
-    words += ["--udp-destination", f"{address}:{constants.NETFOLD_UDP_PORT}"]
-    words += [word for port in ports for word in ("--port", port)]
-    starting = start([sys.executable, "-m", *words], ready, folder / f"{name}.log", what=name)
-    stack.callback(starting.child.wait)
-    stack.callback(starting.child.terminate)
-    started = starting.wait()
-    known = {key: value for key, value in started.items() if key in ("p4rt", "device_id", "target", "ports")}
-    return {"name": name, "address": address, **known, **where}
-
-
 def test_ranks_do_not_fill_a_slow_uplink_with_questions(tmp_path: Path) -> None:
-    ends = _free_udp_ports(2 * LEAVES)
+    ends = free_ports(2 * LEAVES, socket.SOCK_DGRAM)
     upper, lower = ends[:LEAVES], ends[LEAVES:]
     with ExitStack() as stack:
+
+        def switch(name: str, address: str, *ports: str, **where: Any) -> dict[str, Any]:
+            _, started = run_switch(stack, tmp_path, name, address, *ports)
+            return in_topology(name, started, address, **where)
+
         wires = [f"{n + 1}=wire:127.0.0.1:{upper[n]},127.0.0.1:{lower[n]},{SLOW}" for n in range(LEAVES)]
-        switches = [_switch(tmp_path, stack, "root", "10.255.255.254", *wires)]
+        switches = [switch("root", "10.255.255.254", *wires)]
         for n in range(LEAVES):
             uplink = f"{UPLINK}=wire:127.0.0.1:{lower[n]},127.0.0.1:{upper[n]},{SLOW}"
             hosts = [f"{port + 1}=udp:127.0.0.1:0" for port in range(RANKS_PER_LEAF)]
             where = {"parent": "root", "uplink": UPLINK, "downlink": n + 1}
-            switches.append(_switch(tmp_path, stack, f"leaf{n}", f"10.255.255.{n + 1}", *hosts, uplink, **where))
+            switches.append(switch(f"leaf{n}", f"10.255.255.{n + 1}", *hosts, uplink, **where))
         topology = tmp_path / "topology.json"
         topology.write_text(json.dumps({"switches": switches}))
         options = ("--topology", topology, "--elements", str(ELEMENTS))
