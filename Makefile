@@ -17,6 +17,8 @@ PYTEST_FLAGS ?=
 # In this order: what takes longest first, so that the workers end at about the same time.
 COMPUTING := tests/property tests/fuzz tests/sanitizers tests/process tests/unit tests/dataplane
 TIMED := tests/docs tests/integration tests/chaos tests/emulation
+# Elements in a packet, with which the packet engine's tests run beside those that they are written with.
+SIZES := 2048
 DEALT := --dist loadfile --no-loadscope-reorder
 WORKERS ?= 2
 
@@ -51,9 +53,14 @@ FEW := NETFOLD_PROPERTY_EXAMPLES=15 NETFOLD_ENGINE_EXAMPLES=4 NETFOLD_FUZZ_PACKE
 
 test: DRAWN := $(FEW)
 test: CHOSEN := -m "not slow"
+test-all: SIZES := 256 1024 2048
 # pytest's exit code 5: PYTEST_FLAGS chose none of these.
 test test-all: $(STAMP)
 	$(DRAWN) $(BIN)/python -m pytest $(COMPUTING) $(CHOSEN) --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
+	@for elements in $(SIZES); do \
+	    NETFOLD_TEST_ELEMENTS=$$elements $(BIN)/python -m pytest tests/integration/engine $(CHOSEN) \
+	        --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ] || exit 1; \
+	done
 	$(DRAWN) $(BIN)/python -m pytest $(TIMED) $(CHOSEN) --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
 
 test-torch: $(STAMP)

@@ -240,6 +240,7 @@ class Row:
         wrong: elements, on whichever rank has the most, that differ from the exact sum by more than docs/protocol.md
             allows; all of a rank whose bits differ from the others'.
         retransmits: of all ranks, during the timed part: packets of the slot protocol, or TCP segments.
+        by_hosts: how many the hosts did, since the switch had failed: of those this says nothing about the switch.
         sent_bytes, received_bytes: of frames, for one of them, on the link of the rank that sends, or receives, most;
             None where ranks have no link of their own. A TCP stream's are among them.
         tcp_gbytes_per_s: what a TCP stream carried meanwhile, 10^9 bytes per second; None without one.
@@ -257,6 +258,7 @@ class Row:
     busbw_gbytes_per_s: float
     wrong: int
     retransmits: int
+    by_hosts: int
     sent_bytes: int | None
     received_bytes: int | None
     tcp_gbytes_per_s: float | None = None
@@ -460,6 +462,15 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
             *((f"{row.tcp_gbytes_per_s:.4f}",) if row.tcp_gbytes_per_s is not None else ()),
         )
     console.print(table)
+    for row in rows:
+        if row.by_hosts:
+            cell = BenchCell(row.mechanism, row.collective)
+            console.print(
+                f"[red]{cell}, {describe_size(row.size_bytes)} {row.dtype}: the switch failed, and the hosts did "
+                f"{row.by_hosts} without it: these times are not the fabric's[/red]",
+                highlight=False,
+                soft_wrap=True,
+            )
     for line in foot(options):
         console.print(line, highlight=False, soft_wrap=True)
 

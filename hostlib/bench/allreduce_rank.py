@@ -126,7 +126,7 @@ class Measurement:
         for _ in range(self.options.warm_up):
             self._seconds(1)
         iterations = self.options.iterations or self._suitable()
-        before, link_before = self._retransmits(), link_bytes(self.options.address)
+        before, link_before, by_hosts = self._retransmits(), link_bytes(self.options.address), self._by_hosts()
         streamed, begin = self._streamed(), time.perf_counter()
         times_s = [self._seconds(iterations) / iterations for _ in range(self.options.repeats)]
         tcp = (self._streamed() - streamed) / (time.perf_counter() - begin)
@@ -137,6 +137,7 @@ class Measurement:
             "iterations": iterations * self.options.repeats,
             "times_s": times_s,
             "retransmits": self._retransmits() - before,
+            "by_hosts": self._by_hosts() - by_hosts,
             "bits": self.bits.hexdigest(),
             "wrong": self.exercise.wrong(),
             "tcp": tcp,
@@ -173,6 +174,10 @@ class Measurement:
             return tcp_retransmits(leave_out_port=self.here.port)
         return (self.doing.stats() or {}).get("retransmits", 0)  # no engine yet, before the first one
 
+    def _by_hosts(self) -> int:
+        """How many the hosts have done so far, since the switch had failed."""
+        return sum(failure["by_hosts"] for failure in self.doing.failures)
+
     def _sum_unit(self) -> float | None:
         """Half a unit in the last place of 1 for sums in floating point; None for the switch's fixed point."""
         through_switch = not self.cell.sends_messages and not isinstance(self.doing, SharedMemoryCollective)
@@ -201,6 +206,7 @@ class Measurement:
             "busbw_gbytes_per_s": round(algbw * bus_factor(self.cell.collective, self.context.world_size), 6),
             "wrong": max(error),
             "retransmits": sum(rank["retransmits"] for rank in everybody),
+            "by_hosts": max(rank["by_hosts"] for rank in everybody),
             "sent_bytes": sent,
             "received_bytes": received,
             "tcp_gbytes_per_s": None if self.options.stream is None else round(everybody[0]["tcp"] / 1e9, 6),

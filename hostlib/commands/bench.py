@@ -160,7 +160,8 @@ def bench(
     """Measure how fast mechanisms sum a tensor over all ranks, or do another collective, as nccl-tests does.
 
     Starts the ranks and, where a mechanism needs them, a controller and an embedded switch, and stops them at the end.
-    Results are checked: `#wrong` counts wrong elements, and if there are any, the exit code is 1. docs/bench.md explains
+    Results are checked: `#wrong` counts wrong elements. If there are any, or if the switch failed and the hosts went on
+    without it, the exit code is 1. docs/bench.md explains
     the table.
 
     \b
@@ -241,7 +242,7 @@ def bench(
             from hostlib.bench.kernels import print_table
 
             print_table(rates, console)
-    if any(row.wrong for row in rows):
+    if any(row.wrong or row.by_hosts for row in rows):
         sys.exit(1)
 
 

@@ -17,8 +17,9 @@ from hostlib.fabric.engine_checks import for_engine
 from hostlib.protocol import constants
 from hostlib.protocol.check_words import check_words
 from hostlib.protocol.header import Header
+from tests.packet_sizes import elements
 
-HERE, ELEMENTS, WAIT_S = "127.0.0.1", 64, 5.0
+HERE, ELEMENTS, WAIT_S = "127.0.0.1", elements(64), 5.0
 NUMBER = 0xBEEF
 Answer = Callable[[socket.socket, bytes, tuple[str, int]], None]
 

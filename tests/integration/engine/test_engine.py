@@ -15,14 +15,16 @@ from hostlib._engine import Engine
 from hostlib.protocol import block_float
 from tests.checks import engine_checks
 from tests.conftest import Fabric, running_fabric
+from tests.packet_sizes import elements
 
+ELEMENTS, SLOTS = elements(64), 128
 FAULTS = ("--loss", "0.05", "--duplicate", "0.05", "--reorder", "0.05", "--seed", "11")
 
 
 @pytest.fixture(scope="module", params=[(), FAULTS], ids=["good", "bad"])
 def fabric(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
     """A good network, and one that loses, duplicates and reorders."""
-    with running_fabric(tmp_path_factory.mktemp("fabric"), "--elements", "64", *request.param) as fabric:
+    with running_fabric(tmp_path_factory.mktemp("fabric"), "--elements", str(ELEMENTS), *request.param) as fabric:
         yield fabric
 
 
@@ -78,10 +80,10 @@ class Ranks:
 def test_back_to_back_tensors_are_the_oracles_bit_for_bit(fabric: Fabric, world_size: int, window: int) -> None:
     ranks = Ranks(fabric, f"oracle-{world_size}-{window}", world_size, window)
     random = np.random.default_rng(world_size)
-    for number, count in enumerate([0, 1, 63, 64, 65, 2, 128 * 64, 128 * 64 + 1, 30_000]):
+    for number, count in enumerate([0, 1, ELEMENTS - 1, ELEMENTS, ELEMENTS + 1, 2, SLOTS * ELEMENTS, SLOTS * ELEMENTS + 1, 30_000]):
         spread = random.integers(-30, 30, count)
         tensors = [np.ldexp(random.standard_normal(count), spread).astype(np.float32) for _ in range(world_size)]
-        wanted = block_float.allreduce(tensors, 64, 128, average=bool(number % 2))
+        wanted = block_float.allreduce(tensors, ELEMENTS, SLOTS, average=bool(number % 2))
         assert ranks.allreduce(tensors, average=bool(number % 2)) == [None] * world_size
         for tensor in tensors:
             assert np.array_equal(tensor.view(np.uint32), wanted.view(np.uint32)), count
@@ -108,12 +110,12 @@ def test_int32_is_exact_and_what_might_overflow_is_refused_by_all(fabric: Fabric
 
 def test_nan_and_inf_reach_every_rank(fabric: Fabric) -> None:
     ranks = Ranks(fabric, "specials", 2)
-    tensors = [np.ones(200 * 64, np.float32) for _ in range(2)]
-    tensors[0][150 * 64 + 3], tensors[0][150 * 64 + 4] = np.nan, np.inf
+    tensors = [np.ones(200 * ELEMENTS, np.float32) for _ in range(2)]
+    tensors[0][150 * ELEMENTS + 3], tensors[0][150 * ELEMENTS + 4] = np.nan, np.inf
     assert ranks.allreduce(tensors) == [None, None]
     for tensor in tensors:
-        assert np.isnan(tensor[150 * 64 + 3]) and tensor[150 * 64 + 4] == np.inf
-        assert (tensor[: 150 * 64] == 2).all() and (tensor[151 * 64 :] == 2).all()
+        assert np.isnan(tensor[150 * ELEMENTS + 3]) and tensor[150 * ELEMENTS + 4] == np.inf
+        assert (tensor[: 150 * ELEMENTS] == 2).all() and (tensor[151 * ELEMENTS :] == 2).all()
     ranks.leave()
 
 
@@ -171,7 +173,7 @@ class DamagingWire:
         seen = 0
         while not self.ended.is_set():
             try:
-                data, sender = self.socket.recvfrom(2048)
+                data, sender = self.socket.recvfrom(1 << 16)
             except TimeoutError:
                 continue
             down = sender == self.fabric
@@ -191,7 +193,7 @@ class DamagingWire:
 
 
 def test_damaged_results_are_noticed_and_asked_for_again(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with running_fabric(tmp_path_factory.mktemp("fabric"), "--elements", "64") as fabric:
+    with running_fabric(tmp_path_factory.mktemp("fabric"), "--elements", str(ELEMENTS)) as fabric:
         engines = [Engine("127.0.0.1") for _ in range(2)]
         wires = []
         for rank, engine in enumerate(engines):
@@ -218,8 +220,8 @@ def test_damaged_results_are_noticed_and_asked_for_again(tmp_path_factory: pytes
                 place["elements"],
                 engine_checks(2, place["elements"], place["secret"]),
             )
-        tensors = [np.random.default_rng(rank).standard_normal(20_000).astype(np.float32) for rank in range(2)]
-        wanted = block_float.allreduce(tensors, 64, 128)
+        tensors = [np.random.default_rng(rank).standard_normal(300 * ELEMENTS).astype(np.float32) for rank in range(2)]
+        wanted = block_float.allreduce(tensors, ELEMENTS, SLOTS)
         threads = [
             threading.Thread(target=e.allreduce, args=(t, False, 20.0)) for e, t in zip(engines, tensors, strict=True)
         ]

@@ -13,9 +13,10 @@ from hostlib._engine import Server
 from hostlib.protocol import constants
 from hostlib.protocol.header import Header
 from tests.checks import checks, engine_checks
+from tests.packet_sizes import elements
 
-ELEMENTS, WORLD_SIZE, FIRST_SLOT, SLOTS = 8, 3, 16, 4
-VALUES = np.arange(-3, 5, dtype=np.int32) * 1_000_003
+ELEMENTS, WORLD_SIZE, FIRST_SLOT, SLOTS = elements(8), 3, 16, 4
+VALUES = np.resize(np.arange(-3, 5, dtype=np.int32) * 1_000_003, ELEMENTS)
 SOON_S, NEVER_S = 5.0, 0.1
 WORDS, CHECK = checks(WORLD_SIZE, ELEMENTS), engine_checks(WORLD_SIZE, ELEMENTS)
 SUM = Header(
@@ -38,8 +39,9 @@ def datagram(header: Header, values: np.ndarray = VALUES) -> bytes:
 
 
 def end() -> socket.socket:
-    """A socket on loopback."""
+    """A socket on loopback, with room for a hundred packets of any size."""
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2 << 20)
     made.bind(("127.0.0.1", 0))
     return made
 
@@ -64,7 +66,7 @@ class Bench:
     def got(where: socket.socket, within_s: float = SOON_S) -> bytes | None:
         where.settimeout(within_s)
         try:
-            return where.recv(2048)
+            return where.recv(1 << 16)
         except TimeoutError:
             return None
 
@@ -195,4 +197,4 @@ def test_a_place_that_cannot_be_is_refused(bench: Bench) -> None:
     with pytest.raises(ValueError, match="impossible place"):
         bench.server.configure(*place, 0, CHECK)
     with pytest.raises(ValueError, match="of as many elements and ranks"):
-        bench.server.configure(*place, ELEMENTS + 1, CHECK)
+        bench.server.configure(*place, ELEMENTS - 1, CHECK)

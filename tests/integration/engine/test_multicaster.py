@@ -15,8 +15,9 @@ from hostlib._engine import Multicaster
 from hostlib.protocol import constants
 from hostlib.protocol.header import Header
 from tests.checks import checks, engine_checks
+from tests.packet_sizes import elements
 
-ELEMENTS, FIRST_SLOT, SLOTS = 8, 16, 8
+ELEMENTS, FIRST_SLOT, SLOTS = elements(8), 16, 8
 BYTES = 4 * ELEMENTS
 JOB, EPOCH, RANK, SENDER = 7, 9, 1, 2
 RECEIVERS = [0, 1]
@@ -73,7 +74,7 @@ class Bench:
     def _received(self, at: socket.socket, within_s: float) -> Packet | None:
         at.settimeout(within_s)
         try:
-            data = at.recv(2048)
+            data = at.recv(1 << 16)
         except TimeoutError:
             return None
         header = Header.unpack(data)

@@ -16,8 +16,9 @@ from hostlib.protocol import constants
 from hostlib.protocol.constants import HEADER_BYTES
 from hostlib.protocol.header import Header
 from tests.checks import checks, engine_checks
+from tests.packet_sizes import elements
 
-ELEMENTS, WORLD_SIZE, RANK, SLOTS = 16, 3, 1, 4
+ELEMENTS, WORLD_SIZE, RANK, SLOTS = elements(16), 3, 1, 4
 OTHERS = (0, 2)
 POOLS = [(16 * rank, SLOTS) for rank in range(WORLD_SIZE)]
 SOON_S, NEVER_S = 5.0, 0.15
@@ -66,7 +67,7 @@ class Bench:
         while (left := give_up - time.monotonic()) > 0:
             self.switch.settimeout(left)
             try:
-                data = self.switch.recv(2048)
+                data = self.switch.recv(1 << 16)
             except TimeoutError:
                 break
             its, words = Header.unpack(data[:HEADER_BYTES]), np.frombuffer(data[HEADER_BYTES:], ">i4").astype(np.int32)
@@ -109,7 +110,7 @@ class Bench:
         where = self.ranks[rank][RANK]
         where.settimeout(within_s)
         try:
-            data = where.recv(2048)
+            data = where.recv(1 << 16)
         except TimeoutError:
             return []
         its, words = Header.unpack(data[:HEADER_BYTES]), np.frombuffer(data[HEADER_BYTES:], ">i4").astype(np.int32)
@@ -151,6 +152,9 @@ def counted(*levels: int) -> list[int]:
     return words
 
 
+UNUSED = [0] * (ELEMENTS - 2 - 2 * len(counted()))  # words of a prologue of two blocks, after its kind's and theirs
+
+
 def kind(bench: Bench) -> np.ndarray:
     """The prologue's words of this rank, from what it sends to others."""
     return bench.contributions()[0][1]
@@ -162,7 +166,7 @@ def test_a_shard_goes_to_its_owner_once_its_prologue_is_acknowledged(bench: Benc
     assert [each.slot for each, _ in prologues] == [POOLS[owner][0] for owner in OTHERS]
     for each, words in prologues:
         assert each.next_exponent == WORDS.next_word(0)
-        assert words[2:].tolist() == [*counted(LEVEL), *counted(LEVEL), 0, 0, 0, 0]
+        assert words[2:].tolist() == [*counted(LEVEL), *counted(LEVEL), *UNUSED]
     bench.acknowledge(0, (POOLS[0][0], 0, 0, 0), levels=(LEVEL, LEVEL + 1))
     chunks = [each for each, _ in bench.contributions() if each.slot != POOLS[2][0]]
     codes = [CODE_OF_LEVEL, CODE_OF_LEVEL + 4]
@@ -187,7 +191,7 @@ def test_an_owner_tells_the_others_the_levels_of_its_shard(bench: Bench) -> None
     begun(bench, 2 * ELEMENTS)
     (_, words), *_ = bench.contributions()
     total = 2 * words
-    total[2:] = [*counted(LEVEL, 64), *counted(), 0, 0, 0, 0]  # another rank has infinities, and both have zeros
+    total[2:] = [*counted(LEVEL, 64), *counted(), *UNUSED]  # another rank has infinities, and both have zeros
     bench.sum(0, 0, total, next_exponent=WORDS.next_word(0))
     assert [bench.told(rank) for rank in OTHERS] == [[(0, 0, 0, 64, -1)]] * 2
     bench.sum(0, 0, total, rank=2)
