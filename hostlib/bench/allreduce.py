@@ -31,7 +31,8 @@ from hostlib.launch.hosts import (
     to_switch,
 )
 from hostlib.mechanisms.mechanism import find, registered
-from hostlib.protocol.header import frame_bytes
+from hostlib.protocol.framing import V1MODEL_ELEMENTS, mtu_for
+from hostlib.protocol.header import ELEMENTS, frame_bytes
 from hostlib.system.extras import CONTROLLER, require_installed
 from hostlib.system.network_links import QUEUE_FRAMES
 from hostlib.text import units
@@ -90,6 +91,7 @@ class BenchOptions:
         ranks_per_host: of netns.
         rate: of each link of netns, as `100mbit`; None for unlimited.
         queue: frames that wait at each end of a link with a rate; None for hostlib.system.network_links's number.
+        elements: in a packet, of the fabric that is started; links of netns have the MTU that it takes.
         beside_tcp: the first host sends a TCP stream to one more host, over the link that its ranks use.
         controller: of a running fabric; None to start one.
         collectives: names of MEASURED. A mechanism is measured with those of them that it can do.
@@ -116,6 +118,7 @@ class BenchOptions:
     ranks_per_host: int = 1
     queue: int | None = None
     beside_tcp: bool = False
+    elements: int = ELEMENTS
 
     def __post_init__(self) -> None:
         if not self.mechanisms:
@@ -165,6 +168,11 @@ class BenchOptions:
                 raise HostlibError("--bandwidth sets the rate of links between network namespaces: it needs --on netns")
         if self.queue is not None and self.queue < 1:
             raise HostlibError(f"--queue must be at least 1, not {self.queue}")
+        if self.elements not in V1MODEL_ELEMENTS:
+            legal = ", ".join(map(str, V1MODEL_ELEMENTS))
+            raise HostlibError(f"--elements must be one of {legal}, not {self.elements}")
+        if self.controller is not None and self.elements != ELEMENTS:
+            raise HostlibError("--elements: the fabric of --controller runs already; give it to `controller start`")
         if self.rate is None and (self.queue is not None or self.beside_tcp):
             flag = "--beside-tcp" if self.beside_tcp else "--queue"
             raise HostlibError(f"{flag} is for links with a rate: it needs --on netns and --bandwidth")
@@ -301,6 +309,7 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
                     options.rate,
                     options.ranks_per_host,
                     options.queue or QUEUE_FRAMES,
+                    mtu_for(options.elements),
                 )
             )
         )
@@ -314,7 +323,7 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
                     hosts = place.enter_context(to_bridge(spaces))
                 controller = options.controller or ""
                 if through and not controller:
-                    controller = place.enter_context(local_fabric(hosts, options.faults))
+                    controller = place.enter_context(local_fabric(hosts, options.faults, options.elements))
                 serve = max(cell.servers for cell in cells)
                 addresses = [hosts.address(rank) for rank in range(options.ranks + serve)]
                 stream = place.enter_context(_stream(spaces)) if spaces is not None and options.beside_tcp else None
@@ -409,6 +418,8 @@ class BenchProgress:
 def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None:
     """Print the table, and how to read it."""
     place = options.hosts if options.rate is None else f"{options.hosts}, {options.rate}"
+    if options.elements != ELEMENTS:
+        place = f"{place}, packets of {options.elements} elements"
     if options.device != "cpu":
         place = f"{place}, tensors on {options.device}"
     table = Table(title=f"{options.ranks} ranks, {place}", title_justify="left", box=None)
@@ -494,9 +505,9 @@ def foot(options: BenchOptions) -> list[str]:
     if once:
         lines.append(f"Through the fabric a worker's link carries each byte once: for {', '.join(once)} look at algbw.")
     if through and options.rate is not None:
-        payload, frame = frame_bytes()
+        payload, frame = frame_bytes(options.elements)
         lines.append(
-            f"A link of {options.rate} carries at most {payload_limit_gbps(options.rate):.5f} GB/s of values: "
+            f"A link of {options.rate} carries at most {payload_limit_gbps(options.rate, options.elements):.5f} GB/s of values: "
             f"{payload} of a frame's {frame} bytes."
         )
     return lines
@@ -507,9 +518,9 @@ def _factors(collectives: tuple[str, ...], ranks: int) -> str:
     return ", ".join(f"{bus_factor(each, ranks):.3f} algbw of {each}" for each in collectives)
 
 
-def payload_limit_gbps(rate: str) -> float:
+def payload_limit_gbps(rate: str, elements: int = ELEMENTS) -> float:
     """10^9 bytes of values per second that a link of a rate carries in each direction."""
-    payload, frame = frame_bytes()
+    payload, frame = frame_bytes(elements)
     return units.bandwidth(rate, "rate") / 8e9 * payload / frame
 
 

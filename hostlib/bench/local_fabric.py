@@ -16,6 +16,7 @@ from typing import Any
 from hostlib.errors import FabricError, HostlibError
 from hostlib.launch.hosts import Hosts
 from hostlib.protocol.addresses import FABRIC_ADDRESS
+from hostlib.protocol.header import ELEMENTS
 from hostlib.system.network_namespace import orphaned
 from hostlib.system.process import StartError, running
 from hostlib.text import units
@@ -57,9 +58,12 @@ class Faults:
 
 
 @contextmanager
-def local_fabric(hosts: Hosts, faults: Faults) -> Iterator[str]:
+def local_fabric(hosts: Hosts, faults: Faults, elements: int = ELEMENTS) -> Iterator[str]:
     """Run a switch with a port for each host, and its controller, for the duration of the block; yields the
     controller's URL.
+
+    Args:
+        elements: in a packet.
 
     Raises:
         FabricError: one of them did not start; with its own message.
@@ -81,6 +85,7 @@ def local_fabric(hosts: Hosts, faults: Faults) -> Iterator[str]:
         topology, state = folder / "topology.json", folder / "controller.json"
         topology.write_text(json.dumps({"switches": [{**described, **hosts.fabric(switch)}]}))
         options = ["--http", f"{hosts.control_address}:0", "--topology", str(topology), "--state-dir", str(folder)]
+        options += ["--elements", str(elements)]
         start = ["controller", "start", "--foreground", "--trusted-network", *options]
         yield stack.enter_context(_running(hosts, "the controller", start, state))["http"]
 

@@ -95,6 +95,13 @@ def _place(old: str) -> list[str] | None:
     help="Frames that wait at each end of a link, more are dropped; needs --bandwidth [default: 1000].",
 )
 @click.option(
+    "--elements",
+    type=types.N,
+    default=256,
+    show_default=True,
+    help="Elements in a packet: 64, 256, 1024 or 2048. With more than 256, links of --on netns have an MTU of 9000.",
+)
+@click.option(
     "--beside-tcp",
     is_flag=True,
     help="Send a TCP stream (CUBIC) from the first host to one more, over the same link; needs --bandwidth.",
@@ -161,8 +168,7 @@ def bench(
 
     Starts the ranks and, where a mechanism needs them, a controller and an embedded switch, and stops them at the end.
     Results are checked: `#wrong` counts wrong elements. If there are any, or if the switch failed and the hosts went on
-    without it, the exit code is 1. docs/bench.md explains
-    the table.
+    without it, the exit code is 1. docs/bench.md explains the table.
 
     \b
     Examples

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hostlib.errors import HostlibError
 from hostlib.protocol.addresses import FABRIC_ADDRESS, fabric_endpoint, link_mac, mac_text
+from hostlib.protocol.framing import MTU
 from hostlib.system.network_links import (
     QUEUE_FRAMES,
     UNSEGMENTED,
@@ -105,6 +106,7 @@ class NamespaceHosts:
         messages: messages between ranks also use the links to the switch.
         ranks_per_host: ranks on each, one host after the other.
         queue: frames that wait at each end of a link with a rate; more are dropped.
+        mtu: of the links, bytes from the IP header on.
     """
 
     middle: str
@@ -114,6 +116,7 @@ class NamespaceHosts:
     messages: bool = False
     ranks_per_host: int = 1
     queue: int = QUEUE_FRAMES
+    mtu: int = MTU
 
     @property
     def ends(self) -> list[str]:
@@ -156,13 +159,13 @@ class NamespaceHosts:
 
 @contextmanager
 def namespace_hosts(
-    count: int, rate: str | None, ranks_per_host: int = 1, queue: int = QUEUE_FRAMES
+    count: int, rate: str | None, ranks_per_host: int = 1, queue: int = QUEUE_FRAMES, mtu: int = MTU
 ) -> Iterator[NamespaceHosts]:
     """Make hosts in namespaces for the duration of the block, after removing what killed processes left behind.
 
     Args:
         rate: of each link in each direction, as tc(8) takes it (100mbit); None for unlimited.
-        queue: see NamespaceHosts.
+        queue, mtu: see NamespaceHosts.
 
     Raises:
         NamespaceError: they cannot be made; it needs root.
@@ -175,28 +178,28 @@ def namespace_hosts(
         spaces = tuple(
             stack.enter_context(namespace("bench", f"{space.rpartition('-')[2]}h{n}")) for n in range(1, count + 1)
         )
-        with_tables(space, lambda kernel: _cable(kernel, spaces))
+        with_tables(space, lambda kernel: _cable(kernel, spaces, mtu))
         for n, host in enumerate(spaces, start=1):
-            with_tables(host, partial(_configure, n=n, rate=rate, queue=queue))
-        yield NamespaceHosts(space, spaces, rate, ranks_per_host=ranks_per_host, queue=queue)
+            with_tables(host, partial(_configure, n=n, rate=rate, queue=queue, mtu=mtu))
+        yield NamespaceHosts(space, spaces, rate, ranks_per_host=ranks_per_host, queue=queue, mtu=mtu)
 
 
-def _cable(kernel: IPRoute, spaces: tuple[str, ...]) -> None:
+def _cable(kernel: IPRoute, spaces: tuple[str, ...], mtu: int) -> None:
     """In the middle namespace: make the bridge of the control network, and one end of each host's link."""
     control = bridge(kernel, "control")
     set_up(kernel, "control", CONTROL_ADDRESS, 24)
     for n, host in enumerate(spaces, start=1):
-        veth(kernel, f"s{n}", f"h{n}", host)
+        veth(kernel, f"s{n}", f"h{n}", host, mtu)
         veth(kernel, f"c{n}", "control", host, master=control)
 
 
-def _configure(kernel: IPRoute, n: int, rate: str | None, queue: int) -> None:
+def _configure(kernel: IPRoute, n: int, rate: str | None, queue: int, mtu: int) -> None:
     """Configure the interfaces in host n's namespace."""
     set_up(kernel, "control", f"{CONTROL}.{n}", 24)
     index = set_up(kernel, f"h{n}", f"{DATA}.{n}", 24, mac_text(link_mac(n)))
     kernel.route("add", dst=FABRIC_ADDRESS, dst_len=32, oif=index)
     if rate is not None:
-        shape(kernel, f"h{n}", units.bandwidth(rate, "rate"), queue)
+        shape(kernel, f"h{n}", units.bandwidth(rate, "rate"), queue, mtu)
 
 
 def to_switch(hosts: NamespaceHosts, messages: bool = False) -> NamespaceHosts:
@@ -226,7 +229,7 @@ def _bridge(kernel: IPRoute, hosts: NamespaceHosts) -> None:
     for end in hosts.ends:
         kernel.link("set", index=index_of(kernel, end), master=data)
         if hosts.rate is not None:
-            shape(kernel, end, units.bandwidth(hosts.rate, "rate"), hosts.queue)
+            shape(kernel, end, units.bandwidth(hosts.rate, "rate"), hosts.queue, hosts.mtu)
 
 
 def _unbridge(kernel: IPRoute, hosts: NamespaceHosts) -> None:

@@ -22,6 +22,7 @@ IPV4, TCP, TIMESTAMPS = 20, 20, 12
 PROGRESS = 12  # what a receiver of chunks tells their source, behind the slot protocol's headers
 # Elements per packet for which the switches' programs are compiled: Tofino's 32 and 64, and v1model's from 64 on.
 LEGAL_ELEMENTS = (32, 64, 256, 1024, 2048)
+V1MODEL_ELEMENTS = LEGAL_ELEMENTS[1:]
 
 
 def ip_bytes(elements: int) -> int:

@@ -41,8 +41,8 @@ class Header(HeaderFields):
         return cls(*_HEADER.unpack_from(data))
 
 
-def frame_bytes() -> tuple[int, int]:
+def frame_bytes(elements: int = ELEMENTS) -> tuple[int, int]:
     """Bytes of values in a frame of the slot protocol, and of the whole frame (without preamble and frame check
     sequence).
     """
-    return VALUE_BYTES * ELEMENTS, VALUE_BYTES * ELEMENTS + FRAME_HEADERS
+    return VALUE_BYTES * elements, VALUE_BYTES * elements + FRAME_HEADERS

@@ -80,7 +80,9 @@ class Ranks:
 def test_back_to_back_tensors_are_the_oracles_bit_for_bit(fabric: Fabric, world_size: int, window: int) -> None:
     ranks = Ranks(fabric, f"oracle-{world_size}-{window}", world_size, window)
     random = np.random.default_rng(world_size)
-    for number, count in enumerate([0, 1, ELEMENTS - 1, ELEMENTS, ELEMENTS + 1, 2, SLOTS * ELEMENTS, SLOTS * ELEMENTS + 1, 30_000]):
+    for number, count in enumerate(
+        [0, 1, ELEMENTS - 1, ELEMENTS, ELEMENTS + 1, 2, SLOTS * ELEMENTS, SLOTS * ELEMENTS + 1, 30_000]
+    ):
         spread = random.integers(-30, 30, count)
         tensors = [np.ldexp(random.standard_normal(count), spread).astype(np.float32) for _ in range(world_size)]
         wanted = block_float.allreduce(tensors, ELEMENTS, SLOTS, average=bool(number % 2))
