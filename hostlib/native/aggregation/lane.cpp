@@ -15,9 +15,10 @@ namespace netfold {
 namespace {
 
 constexpr std::int64_t ANSWERED = -1;
-// Packets that wait in this host for its link, of all owners' pools: this rank's own acknowledgements of other sums wait
-// behind them, and so do the ranks that need those. At least so many of each.
-constexpr std::size_t BELOW = 48, LEAST_OF_EACH = 2;
+// Packets that wait in this host for its link, of each owner's pool: this rank's own acknowledgements of other sums
+// wait behind them, and so do the ranks that need those. With many owners fewer of each: together they fit a short
+// queue.
+constexpr std::size_t BELOW = 16, BELOW_TOGETHER = 90;
 // Bytes that may wait there of all others, if few are sent.
 constexpr std::size_t LEAST_BELOW = 32 << 10;
 // Packets outstanding while no round trip is known. More might queue for longer than the first timeout; then all would
@@ -77,7 +78,8 @@ void Lane::configure(const End &fabric, const Header &header, const Pool &pool, 
     check_ = std::move(check);
     elements_ = header.element_count;
     const std::size_t packet_bytes = layout::HEADER_BYTES + 4 * elements_;
-    const std::size_t of_each = std::max(BELOW / static_cast<std::size_t>(std::max(world_size - 1, 1)), LEAST_OF_EACH);
+    const std::size_t owners = static_cast<std::size_t>(std::max(world_size - 1, 1));
+    const std::size_t of_each = std::min(BELOW, std::max<std::size_t>(BELOW_TOGETHER / owners, 1));
     socket_.keep_below(pool.acknowledged ? of_each * packet_bytes : UdpSocket::MOST_BELOW);
     std::vector<End> senders;
     if (pool.server.port != 0) senders.push_back(pool.server);

@@ -169,7 +169,7 @@ void Multicaster::keep_in_step() {
             }
             other.together = arrives;
             if (!arrives) continue;
-            const auto lead = static_cast<std::uint64_t>(other.pool().slots) / 4;
+            const auto lead = static_cast<std::uint64_t>(other.pool().slots) / 2;
             below = std::min(below, other.sent + (other.receiver->reached() - other.reached) + lead);
         }
         mine.source->keep_below(below);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -181,6 +182,34 @@ def test_a_tcp_stream_beside_the_ranks_is_counted() -> None:
     assert beside["tcp_gbytes_per_s"] > 0
     assert alone["wrong"] == beside["wrong"] == 0
     assert beside["sent_bytes"] > alone["sent_bytes"]
+
+
+@pytest.mark.root
+def test_large_packets_have_links_that_carry_them_and_fewer_headers() -> None:
+    """A header of 74 bytes for each KiB of a tensor, or for each 8 KiB."""
+    options = ("--on", "netns", "--workers", "2", "--bandwidth", "200mbit", "--mechanism", "inagg+mcast", "--size", "4M")
+    (usual,), (large,) = (bench(*options, "--elements", elements) for elements in ("256", "2048"))
+    assert usual["wrong"] == large["wrong"] == 0
+    assert usual["sent_bytes"] > 1.07 * (4 << 20)
+    assert 1.009 * (4 << 20) < large["sent_bytes"] < 1.03 * (4 << 20)
+
+
+@pytest.mark.root
+def test_what_the_hosts_did_without_the_switch_is_not_the_fabrics() -> None:
+    options = ("--on", "netns", "--workers", "2", "--bandwidth", "20mbit", "--mechanism", "inagg+mcast", "--size", "4M")
+    with start(*options, "--iterations", "2", "--repeats", "1") as running:
+        assert running.stderr is not None
+        assert running.stderr.readline().startswith("measuring")
+        (middle,) = (name for name in namespaces(running.pid) if not re.search(r"h[0-9]+$", name))
+        time.sleep(2)  # of the warm-up's two seconds
+        for pid in processes_in(middle):
+            if b"emulation\0switch" in Path("/proc", pid, "cmdline").read_bytes():
+                os.kill(int(pid), signal.SIGKILL)
+        printed, _ = running.communicate(timeout=60)
+    assert running.returncode == 1
+    (row,) = json.loads(printed)
+    assert row["by_hosts"] > 0
+    assert row["wrong"] == 0
 
 
 @pytest.mark.root
