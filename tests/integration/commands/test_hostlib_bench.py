@@ -187,7 +187,18 @@ def test_a_tcp_stream_beside_the_ranks_is_counted() -> None:
 @pytest.mark.root
 def test_large_packets_have_links_that_carry_them_and_fewer_headers() -> None:
     """A header of 74 bytes for each KiB of a tensor, or for each 8 KiB."""
-    options = ("--on", "netns", "--workers", "2", "--bandwidth", "200mbit", "--mechanism", "inagg+mcast", "--size", "4M")
+    options = (
+        "--on",
+        "netns",
+        "--workers",
+        "2",
+        "--bandwidth",
+        "200mbit",
+        "--mechanism",
+        "inagg+mcast",
+        "--size",
+        "4M",
+    )
     (usual,), (large,) = (bench(*options, "--elements", elements) for elements in ("256", "2048"))
     assert usual["wrong"] == large["wrong"] == 0
     assert usual["sent_bytes"] > 1.07 * (4 << 20)
