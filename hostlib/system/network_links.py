@@ -20,7 +20,9 @@ MTU = 1500  # Ethernet's, unless a link is told otherwise
 ETHERNET_BYTES = 14
 QUEUE_FRAMES = 1000  # at each end of a link
 BUCKET, QUEUE = 0x10000, 0x20000  # handles of a shaped link's token bucket, and of the queue in it
-BURST_S, BURST_FRAMES = 0.001, 10  # burst size of a shaped link, the larger of both
+# Burst of a shaped link, the largest of these: so much time of it, bytes, and frames. What leaves faster than the link
+# waits in the next queue, and so do other hosts' acknowledgements in it.
+BURST_S, BURST_BYTES, BURST_FRAMES = 0.001, 15000, 2
 MOST_BYTES_S = 2**32 - 1  # struct tc_ratespec
 UNSEGMENTED = 65535  # the most segments of one packet that a veth passes on unsplit
 SIOCETHTOOL, ETHTOOL_STXCSUM = 0x8946, 0x17
@@ -125,7 +127,7 @@ def shape(kernel: IPRoute, name: str, rate_bits_s: float, queue_frames: int = QU
             f"a link of {rate_bits_s / 1e9:g} Gbit/s cannot be emulated: at most {8 * MOST_BYTES_S / 1e9:.4g} Gbit/s are "
             "legal; a larger --dilation makes links slower"
         )
-    burst = max(round(rate * BURST_S), BURST_FRAMES * (ETHERNET_BYTES + mtu))
+    burst = max(round(rate * BURST_S), BURST_BYTES, BURST_FRAMES * (ETHERNET_BYTES + mtu))
     link = index_of(kernel, name)
     kernel.tc("add", "tbf", link, handle=BUCKET, rate=rate, burst=burst, limit=burst)
     kernel.link("set", index=link, txqlen=queue_frames)  # which pfifo_fast takes over
