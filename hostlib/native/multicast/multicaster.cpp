@@ -24,11 +24,9 @@ std::uint64_t Multicaster::configure(const End &fabric, const Header &header, st
     stop();
     way_.header = header;
     way_.check = std::move(check);
-    // Receivers say past the switch how far they are.
-    std::vector<End> senders;
-    for (const StreamPlace &place : streams)
-        if (place.source) senders.insert(senders.end(), place.ends.begin(), place.ends.end());
-    if (!senders.empty()) senders.push_back(fabric);
+    // Receivers and sources say past the switch how far they are.
+    std::vector<End> senders{fabric};
+    for (const StreamPlace &place : streams) senders.insert(senders.end(), place.ends.begin(), place.ends.end());
     socket_.aim(fabric, layout::HEADER_BYTES + way_.vector_bytes(), senders);
     streams_.clear();
     const std::lock_guard lock(mutex_);
@@ -36,11 +34,12 @@ std::uint64_t Multicaster::configure(const End &fabric, const Header &header, st
     under_way_.clear();
     for (const StreamPlace &place : streams) {
         Stream stream;
+        std::vector<sockaddr_in> ends;
+        for (const End &end : place.ends) ends.push_back(resolve(end));
         if (place.source)
-            stream.source = std::make_unique<Source>(place.pool, place.receivers, way_.vector_bytes());
+            stream.source = std::make_unique<Source>(place.pool, place.receivers, ends, way_.vector_bytes());
         else
-            stream.receiver =
-                std::make_unique<Receiver>(place.pool, rank, resolve(place.ends.front()), way_.vector_bytes());
+            stream.receiver = std::make_unique<Receiver>(place.pool, rank, ends.front(), way_.vector_bytes());
         streams_.push_back(std::move(stream));
         sources_.push_back(place.source);
     }
@@ -213,13 +212,14 @@ void Multicaster::handle(int i, std::int64_t now) {
             stream.receiver->handle(way_, header, vector, now, finished_);
             return;
         }
-        if (stream.source && (acknowledges || header.operation == layout::OPERATION_NACK)) {
-            if (way_.off_by(header, vector) != 0)
-                way_.stats.damaged++;
-            else
-                stream.source->handle(way_, header, vector, now);
-            return;
-        }
+        if (!acknowledges && (header.operation != layout::OPERATION_NACK || !stream.source)) continue;
+        if (way_.off_by(header, vector) != 0)
+            way_.stats.damaged++;
+        else if (stream.source)
+            stream.source->handle(way_, header, vector, now);
+        else
+            stream.receiver->source_is_at(read_progress(vector).low, now);
+        return;
     }
     way_.stats.foreign++;
 }

@@ -26,7 +26,6 @@ void Receiver::submit(const Message &message, std::int64_t now, std::vector<std:
     if (idle()) {
         probe_timeout_ns_ = timeouts_.first_ns(round_trip_);
         probe_due_ns_ = now + probe_timeout_ns_;
-        probes_ = 1;
     }
     Message placed = message;
     placed.first = submitted_;
@@ -55,6 +54,7 @@ void Receiver::handle(Way &way, const Header &header, const std::uint8_t *vector
     }
     measure(position, its, now);
     notice_holes(position, now);
+    beyond_ = std::max(beyond_, position + 1);
     came_ns_ = now;
     its.here = true;
     its.damage.forget();
@@ -64,11 +64,15 @@ void Receiver::handle(Way &way, const Header &header, const std::uint8_t *vector
         std::memcpy(kept_.data() + index * vector_bytes_, vector, vector_bytes_);
     advance(finished);
     way.stats.chunks++;
-    // A chunk received after a probe shows that more was lost; an unsolicited one, that nothing was.
-    const bool answered = position < probed_ && next_ >= probed_;
-    probes_ = answered ? std::min(2 * probes_, std::max<std::uint64_t>(slots() / 4, 1)) : 1;
     probe_timeout_ns_ = timeouts_.first_ns(round_trip_);
-    probe_due_ns_ = now + (answered ? round_trip_.reordering_ns() : probe_timeout_ns_);
+    probe_due_ns_ = now + probe_timeout_ns_;
+}
+
+// What it has sent and has not come is lost, or is still on its way.
+void Receiver::source_is_at(std::uint64_t position, std::int64_t now) {
+    if (position <= beyond_ || position > next_ + slots()) return;
+    notice_holes(position, now);
+    beyond_ = position;
 }
 
 void Receiver::deliver(std::uint64_t position, const std::uint8_t *vector) {
@@ -92,7 +96,6 @@ void Receiver::notice_holes(std::uint64_t position, std::int64_t now) {
         slot(between).timeout_ns = timeouts_.first_ns(round_trip_);
         slot(between).due_ns = now + round_trip_.reordering_ns();
     }
-    beyond_ = std::max(beyond_, position + 1);
 }
 
 // Round trips: from a NACK to its chunk; and from the permission to send to the first chunk that it allowed, if the
@@ -115,7 +118,7 @@ void Receiver::ask(Way &way, std::int64_t now) {
             allowed_ = told_ + slots();
             told_ns_ = now;
         }
-        acknowledge(way);
+        way.tell(source_, pool_, {rank_, next_});
         told_ = next_;
     }
     if (has_holes())
@@ -138,10 +141,12 @@ void Receiver::ask_for_holes(Way &way, std::int64_t now) {
 }
 
 // Nothing has arrived that indicates a loss. Either the last chunks or this receiver's permission to go on were lost,
-// or the source has nothing to send yet.
+// or the source has nothing to send yet. The source knows, and this datagram is small: while servers sum, their links
+// are full of what they sum.
 void Receiver::probe(Way &way, std::int64_t now) {
-    probed_ = std::min({next_ + probes_, submitted_, next_ + slots()});
-    for (std::uint64_t position = next_; position < probed_; position++) nack(way, position);
+    way.tell(source_, pool_, {rank_, next_}, layout::FLAG_AGAIN);
+    told_ = next_;
+    told_ns_ = 0;
     probe_due_ns_ = now + probe_timeout_ns_;
     probe_timeout_ns_ = timeouts_.next_ns(round_trip_, probe_timeout_ns_);
     way.stats.retransmits++;
@@ -164,21 +169,6 @@ void Receiver::nack(Way &way, std::uint64_t position) {
     header.check = way.check_word(header, way.vector_part(header, vector));
     write_header(packet, header);
     way.count_sent(layout::HEADER_BYTES + vector_bytes_);
-}
-
-// Past the switch: it is shorter than a packet of the program, which the switch answers in place.
-void Receiver::acknowledge(Way &way) {
-    std::uint8_t datagram[layout::HEADER_BYTES + 4 * PROGRESS_WORDS], *words = datagram + layout::HEADER_BYTES;
-    Header header = way.header;
-    header.operation = layout::OPERATION_ACKNOWLEDGEMENT;
-    header.rank = rank_;
-    header.slot = pool_.first_slot;
-    header.element_count = PROGRESS_WORDS;
-    write_progress(words, {rank_, next_});
-    header.check = way.check_word(header, way.vector_part(header, words));
-    write_header(datagram, header);
-    way.socket.send_to(source_, datagram, sizeof datagram);
-    way.count_sent(sizeof datagram);
 }
 
 }  // namespace netfold

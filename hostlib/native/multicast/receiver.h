@@ -25,6 +25,8 @@ public:
     void submit(const Message &message, std::int64_t now, std::vector<std::uint64_t> &finished);
     void handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now,
                 std::vector<std::uint64_t> &finished);
+    // The source says that it has sent everything before a position.
+    void source_is_at(std::uint64_t position, std::int64_t now);
     // Send the requests that are due.
     void ask(Way &way, std::int64_t now);
     // When the next request is due; INT64_MAX for never.
@@ -34,7 +36,7 @@ public:
     std::int64_t arrives_until_ns() const {
         return idle() || came_ns_ == 0 ? 0 : came_ns_ + std::max(2 * round_trip_.estimate_ns(), SHORTEST_PAUSE_NS);
     }
-    // One past the highest position that has arrived.
+    // One past the highest position that has arrived, or is known to have been sent.
     std::uint64_t reached() const { return beyond_; }
 
     const Pool &pool() const { return pool_; }
@@ -47,7 +49,7 @@ private:
     // State of a slot's position in the window.
     struct Slot {
         bool here = false;
-        std::int64_t due_ns = 0, timeout_ns = 0;  // time of the next NACK, once a later chunk has arrived
+        std::int64_t due_ns = 0, timeout_ns = 0;  // time of the next NACK, once it is known to have been sent
         std::int64_t asked_ns = 0;                // send time of the only NACK; 0: none, or more than one
         bool asked = false;
         Damage damage;
@@ -64,7 +66,6 @@ private:
     void ask_for_holes(Way &way, std::int64_t now);
     void probe(Way &way, std::int64_t now);
     void nack(Way &way, std::uint64_t position);
-    void acknowledge(Way &way);
 
     Pool pool_;
     std::uint16_t rank_;
@@ -74,14 +75,13 @@ private:
     std::vector<std::uint8_t> kept_;  // by slot, chunks that nobody waits for yet
     std::deque<Message> messages_;
     std::uint64_t next_ = 0;       // the lowest position that is missing, or that nobody waits for
-    std::uint64_t beyond_ = 0;     // one past the highest received position
+    std::uint64_t beyond_ = 0;     // one past the highest position that was received, or is known to have been sent
     std::uint64_t submitted_ = 0;  // one past the last position that somebody waits for
     std::uint64_t told_ = 0;       // `next_` as last reported to the source
     std::int64_t told_ns_ = 0;     // start of the current round-trip measurement; 0: none
     std::uint64_t allowed_ = 0;    // the first position that this report allows
     std::int64_t probe_due_ns_ = 0, probe_timeout_ns_ = 0;
-    std::uint64_t probes_ = 1, probed_ = 0;  // how many at once; behind the last
-    std::int64_t came_ns_ = 0;               // when the last chunk did that was not here yet
+    std::int64_t came_ns_ = 0;  // when the last chunk did that was not here yet
     RoundTrip round_trip_;
     Timeouts timeouts_;
 };

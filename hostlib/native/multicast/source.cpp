@@ -14,12 +14,13 @@ constexpr std::int64_t TOGETHER_NS =
 
 }  // namespace
 
-Source::Source(const Pool &pool, const std::vector<std::uint16_t> &receivers, std::size_t vector_bytes)
+Source::Source(const Pool &pool, const std::vector<std::uint16_t> &receivers, const std::vector<sockaddr_in> &ends,
+               std::size_t vector_bytes)
     : pool_(pool),
       vector_bytes_(vector_bytes),
       kept_(static_cast<std::size_t>(pool.slots) * vector_bytes),
       sent_(static_cast<std::size_t>(pool.slots)) {
-    for (const std::uint16_t rank : receivers) lows_[rank] = 0;
+    for (std::size_t i = 0; i < receivers.size(); i++) receivers_[receivers[i]] = {0, ends[i]};
 }
 
 void Source::submit(const Message &message) {
@@ -59,34 +60,43 @@ void Source::transmit(Way &way, std::uint64_t position) {
 
 void Source::handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now) {
     const Progress progress = read_progress(vector);
-    if (lows_.count(progress.rank) == 0 || progress.low > next_) {
+    const auto found = receivers_.find(progress.rank);
+    if (found == receivers_.end() || progress.low > next_) {
         way.stats.foreign++;
         return;
     }
-    grant(progress.rank, progress.low, now);
-    if (header.operation != layout::OPERATION_NACK) return;
+    grant(found->second, progress.low, now);
+    if (header.operation != layout::OPERATION_NACK) {
+        const bool asks = (header.flags & layout::FLAG_AGAIN) != 0;
+        if (asks && progress.low < next_ && !is_recent(sent_[progress.low % slots()], now))
+            way.tell(found->second.end, pool_, {progress.rank, next_});
+        return;
+    }
     // The last position of this slot among those that were sent.
     const std::uint64_t index = static_cast<std::uint64_t>(header.slot - pool_.first_slot);
     if (next_ <= index) return;
     const std::uint64_t position = next_ - 1 - (next_ - 1 - index) % slots();
     if (position < progress.low || static_cast<std::uint32_t>(position / slots()) != header.generation) return;
-    // Other receivers that lack it ask at about the same time.
     Sent &sent = sent_[index];
-    if (now - sent.at_ns < std::min(round_trip_.reordering_ns(), TOGETHER_NS)) return;
+    if (is_recent(sent, now)) return;
     sent.again = true;
     way.stats.retransmits++;
     transmit(way, position);
 }
 
-void Source::grant(std::uint16_t rank, std::uint64_t low, std::int64_t now) {
-    std::uint64_t &known = lows_[rank];
-    if (low <= known) return;
-    known = low;
+// It may still be on its way, and other receivers that lack it ask at about the same time.
+bool Source::is_recent(const Sent &sent, std::int64_t now) const {
+    return now - sent.at_ns < std::min(round_trip_.reordering_ns(), TOGETHER_NS);
+}
+
+void Source::grant(Listener &receiver, std::uint64_t low, std::int64_t now) {
+    if (low <= receiver.low) return;
+    receiver.low = low;
     const Sent &last = sent_[(low - 1) % slots()];
     if (low - 1 + slots() >= next_ && !last.again) round_trip_.measure(std::max<std::int64_t>(now - last.at_ns, 1));
-    granted_ = std::min_element(lows_.begin(), lows_.end(), [](const auto &a, const auto &b) {
-                   return a.second < b.second;
-               })->second;
+    granted_ = std::min_element(receivers_.begin(), receivers_.end(), [](const auto &a, const auto &b) {
+                   return a.second.low < b.second.low;
+               })->second.low;
 }
 
 }  // namespace netfold

@@ -14,7 +14,9 @@ namespace netfold {
 // Sends a position once every receiver has all positions a window before it; keeps sent chunks that some may lack.
 class Source {
 public:
-    Source(const Pool &pool, const std::vector<std::uint16_t> &receivers, std::size_t vector_bytes);
+    // ends: where the receivers are.
+    Source(const Pool &pool, const std::vector<std::uint16_t> &receivers, const std::vector<sockaddr_in> &ends,
+           std::size_t vector_bytes);
 
     void submit(const Message &message);
     // Sends what the window allows, up to a number of packets. Tickets of completely sent messages are appended to
@@ -26,7 +28,8 @@ public:
     // Positions from this one on wait for other streams.
     void keep_below(std::uint64_t position) { below_ = position; }
     bool idle() const { return messages_.empty(); }
-    // Handles a receiver's NACK or acknowledgement with a valid check word: its progress, and the chunk that it lacks.
+    // Handles a receiver's NACK or acknowledgement with a valid check word: its progress, and the chunk that it lacks,
+    // or its question how far this source is.
     void handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now);
 
     const Pool &pool() const { return pool_; }
@@ -35,6 +38,10 @@ public:
     std::uint64_t granted() const { return granted_; }
 
 private:
+    struct Listener {
+        std::uint64_t low = 0;  // it has all positions before this one
+        sockaddr_in end{};
+    };
     struct Sent {
         std::uint32_t vector_part = 0;
         std::int64_t at_ns = 0;
@@ -43,13 +50,14 @@ private:
 
     std::uint64_t slots() const { return static_cast<std::uint64_t>(pool_.slots); }
     std::uint8_t *kept(std::uint64_t position) { return kept_.data() + position % slots() * vector_bytes_; }
-    void grant(std::uint16_t rank, std::uint64_t low, std::int64_t now);
+    void grant(Listener &receiver, std::uint64_t low, std::int64_t now);
     void transmit(Way &way, std::uint64_t position);
+    bool is_recent(const Sent &sent, std::int64_t now) const;
 
     Pool pool_;
     std::size_t vector_bytes_;
-    std::map<std::uint16_t, std::uint64_t> lows_;  // by receiver: it has all positions before this one
-    std::uint64_t granted_ = 0;                    // the lowest of them
+    std::map<std::uint16_t, Listener> receivers_;  // by rank
+    std::uint64_t granted_ = 0;                    // every receiver has all positions before this one
     std::uint64_t next_ = 0, submitted_ = 0;       // positions: the next to be sent, the next message's first
     std::uint64_t below_ = UINT64_MAX;
     std::deque<Message> messages_;

@@ -10,6 +10,7 @@
 #include "net/stats.h"
 #include "net/udp_socket.h"
 #include "wire/header.h"
+#include "wire/progress.h"
 
 namespace netfold {
 
@@ -47,6 +48,21 @@ struct Way {
     // By how much the check word of a packet is wrong.
     std::uint32_t off_by(const Header &of, const std::uint8_t *vector) const {
         return check->off_by(of, vector_part(of, vector));
+    }
+
+    // Past the switch: it is shorter than a packet of the program, which the switch answers in place. FLAG_AGAIN asks a
+    // source how far it is.
+    void tell(const sockaddr_in &end, const Pool &pool, const Progress &progress, std::uint8_t flags = 0) {
+        std::uint8_t datagram[layout::HEADER_BYTES + 4 * PROGRESS_WORDS], *words = datagram + layout::HEADER_BYTES;
+        Header told = begin(layout::OPERATION_ACKNOWLEDGEMENT, pool, 0);
+        told.flags = flags;
+        told.rank = progress.rank;
+        told.element_count = PROGRESS_WORDS;
+        write_progress(words, progress);
+        told.check = check_word(told, vector_part(told, words));
+        write_header(datagram, told);
+        socket.send_to(end, datagram, sizeof datagram);
+        count_sent(sizeof datagram);
     }
 
     void count_sent(std::size_t bytes) {

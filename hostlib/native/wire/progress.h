@@ -1,5 +1,5 @@
-// How far a receiver of chunks is: in the vector of its NACKs, and behind the header of its acknowledgements. Source:
-// docs/protocol.md, "A stream of chunks".
+// How far a receiver of chunks is: in the vector of its NACKs, and behind the header of its acknowledgements. And how far
+// the source is, in its answer. Source: docs/protocol.md, "A stream of chunks".
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 namespace netfold {
 
 struct Progress {
-    std::uint16_t rank = 0;  // the worker's own; a NACK's header's changes from switch to switch
-    std::uint64_t low = 0;   // it has everything before
+    std::uint16_t rank = 0;  // the receiver's own; a NACK's header's changes from switch to switch
+    std::uint64_t low = 0;   // it has everything before; of a source: it has sent everything before
 };
 
 inline constexpr std::size_t PROGRESS_WORDS = 3;

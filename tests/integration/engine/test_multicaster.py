@@ -59,17 +59,21 @@ class Bench:
     def send(self, data: bytes) -> None:
         self.switch.sendto(data, (self.host.address, self.host.port))
 
-    def acknowledge(self, rank: int, low: int, sender: int | None = None) -> None:
+    def acknowledge(self, rank: int, low: int, **changes: int) -> None:
         """A receiver says that it has everything before a position."""
-        other = self.others[rank if sender is None else sender]
-        other.sendto(acknowledgement(rank, low), (self.host.address, self.host.port))
+        self.others[rank].sendto(acknowledgement(rank, low, **changes), (self.host.address, self.host.port))
+
+    def answer(self, low: int, sender: int = 0, **changes: int) -> None:
+        """A host's source says that it has sent everything before a position."""
+        data = acknowledgement(RANK, low, **changes)
+        self.others[sender].sendto(data, (self.host.address, self.host.port))
 
     def got(self, within_s: float = SOON_S) -> Packet | None:
         return self._received(self.switch, within_s)
 
-    def told(self, within_s: float = SOON_S) -> Packet | None:
-        """What the source was told, past the switch."""
-        return self._received(self.others[0], within_s)
+    def told(self, within_s: float = SOON_S, other: int = 0) -> Packet | None:
+        """What the source was told, past the switch; or the receiver of a rank."""
+        return self._received(self.others[other], within_s)
 
     def _received(self, at: socket.socket, within_s: float) -> Packet | None:
         at.settimeout(within_s)
@@ -180,6 +184,23 @@ def test_a_chunk_that_the_switch_lacks_is_sent_again_once_for_all_who_ask(bench:
     (again,) = bench.gets([1])
     assert again.words.tobytes() == first[1].words.tobytes() == content(1)
     assert bench.host.stats()["retransmits"] == 1
+
+
+def test_a_source_answers_a_receiver_that_lacks_what_was_sent(bench: Bench) -> None:
+    """Past the switch, and only the one that asks."""
+    bench.configure(source=True)
+    bench.host.send(0, contents(3))
+    bench.gets([0, 1, 2])
+    bench.acknowledge(rank=1, low=1)
+    assert bench.told(NEVER_S, other=1) is None, "it did not ask"
+    bench.acknowledge(rank=1, low=3, flags=constants.FLAG_AGAIN)
+    assert bench.told(NEVER_S, other=1) is None, "it has everything"
+    bench.acknowledge(rank=0, low=1, flags=constants.FLAG_AGAIN)
+    answer = bench.told(other=0)
+    assert answer is not None and (answer.header.operation, answer.low) == (constants.OPERATION_ACKNOWLEDGEMENT, 3)
+    assert (answer.header.flags, answer.words[0]) == (0, 0)
+    assert bench.told(NEVER_S, other=1) is None
+    assert bench.got(NEVER_S) is None
 
 
 @pytest.mark.parametrize(
@@ -301,21 +322,55 @@ def test_a_hole_is_asked_for_and_again_until_it_is_filled(bench: Bench) -> None:
     assert bench.host.stats()["damaged"] == 1
 
 
-def test_a_receiver_that_waits_asks_for_the_next_chunk(bench: Bench) -> None:
-    """The last may be lost, or what it has told its source; and the more it asks for the more it gets."""
+def test_a_receiver_that_waits_asks_its_source_and_then_the_switch_for_what_was_sent(bench: Bench) -> None:
+    """The last may be lost, or what it has told its source. While there is nothing to send, only short packets say so."""
     bench.configure(source=False)
     into = np.zeros(4 * BYTES, np.uint8)
     ticket = bench.host.receive(0, into)
-    first = bench.got()
-    assert first is not None and (first.position, first.low) == (0, 0)
-    bench.send(chunk(0))
-    following = bench.got()
-    assert following is not None and (following.position, following.low) == (1, 1)
-    for position in (1, 2, 3):
+    for _ in range(3):
+        asked = bench.told()
+        assert asked is not None and (asked.low, asked.words[0], asked.header.rank) == (0, RANK, RANK)
+        assert asked.header.operation == constants.OPERATION_ACKNOWLEDGEMENT
+        assert asked.header.flags == constants.FLAG_AGAIN
+    assert bench.got(NEVER_S) is None
+    bench.answer(3)
+    for position in range(3):
+        missed = bench.got()
+        assert missed is not None and (missed.header.operation, missed.low) == (constants.OPERATION_NACK, 0)
+        assert missed.position == position
+    for position in range(3):
+        bench.send(chunk(position))
+    while (asked := bench.told()) is not None and asked.low < 3:
+        pass
+    bench.answer(4)
+    while (last := bench.got()) is not None and last.position < 3:
+        pass
+    assert last is not None and (last.position, last.low) == (3, 3)
+    bench.send(chunk(3))
+    assert bench.host.wait(ticket, SOON_S)
+    assert np.array_equal(into, contents(4))
+
+
+@pytest.mark.parametrize(
+    "answer", [{"low": 0}, {"low": SLOTS + 1}, {"low": 2, "check": 1}, {"low": 2, "epoch": EPOCH - 1}]
+)
+def test_an_impossible_answer_has_nothing_asked_for(bench: Bench, answer: dict[str, int]) -> None:
+    bench.configure(source=False)
+    ticket = bench.host.receive(0, np.zeros(2 * BYTES, np.uint8))
+    bench.answer(**answer)
+    assert bench.got(NEVER_S) is None
+    for position in range(2):
         bench.send(chunk(position))
     assert bench.host.wait(ticket, SOON_S)
-    bench.host.halt()
-    bench.switch.settimeout(NEVER_S)
+
+
+def test_nobody_else_can_say_what_a_source_has_sent(bench: Bench) -> None:
+    bench.configure(source=False)
+    bench.host.receive(0, np.zeros(2 * BYTES, np.uint8))
+    bench.answer(2, sender=1)
+    assert bench.got(NEVER_S) is None
+    bench.answer(2)
+    assert bench.got() is not None
 
 
 def test_nobody_waits_nobody_asks(bench: Bench) -> None:
@@ -356,7 +411,7 @@ def test_the_same_damage_again_and_again_is_the_switchs_own(bench: Bench) -> Non
     for _ in range(3):
         bench.send(chunk(0, check=1))
     bench.host.wait(bench.host.receive(0, np.zeros(0, np.uint8)), 0)
-    assert bench.got() is not None
+    assert bench.told() is not None
     bench.host.halt()
     assert (bench.host.stats()["damaged"], bench.host.stats()["spoiled"]) == (3, 1)
 
