@@ -64,7 +64,7 @@ def test_silence_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(host_path._engine, "Reflector", Nobody)
     monkeypatch.setattr(host_path, "DEADLINE_S", 0.3)
-    with pytest.raises(RunError, match="loopback does not carry packets"):
+    with pytest.raises(RunError, match="the path does not carry packets"):
         host_path.measure_paths(sizes=[64], seconds=0.1, tensor_bytes=1 << 16)
 
 
