@@ -61,6 +61,8 @@ test test-all: $(STAMP)
 	    NETFOLD_TEST_ELEMENTS=$$elements $(BIN)/python -m pytest tests/integration/engine $(CHOSEN) \
 	        --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ] || exit 1; \
 	done
+	$(BIN)/python -m tests.xdp_namespace tests/integration/engine $(CHOSEN) \
+	    --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
 	$(DRAWN) $(BIN)/python -m pytest $(TIMED) $(CHOSEN) --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
 
 test-torch: $(STAMP)

@@ -24,7 +24,7 @@ constexpr std::size_t MOST_TAKEN = 64;  // packets, by one receive()
 constexpr int SEND_BYTES = 4 << 20;
 // In front of a frame: its payload is then at the beginning of a cache line.
 constexpr std::size_t LEAD_BYTES = 64 - frame::HEADERS_BYTES;
-constexpr std::int64_t KNOWN_NS = 1000 * MILLISECOND_NS, UNKNOWN_NS = 10 * MILLISECOND_NS;
+constexpr std::int64_t KNOWN_NS = 1000 * MILLISECOND_NS, UNKNOWN_NS = 2 * MILLISECOND_NS;
 constexpr std::int64_t SHUT_NS = 1000 * MILLISECOND_NS;
 // While packets come over the rings, the UDP socket waits no longer than this.
 constexpr std::int64_t LOOK_NS = MILLISECOND_NS;
