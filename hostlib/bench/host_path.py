@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -116,12 +116,14 @@ def measure_paths(
 
     with _on("udp"):
         measure(_Network("udp"))
-    try:
-        with _on("xdp"), _cabled() as network:
+    with _on("xdp"), ExitStack() as cabled:
+        try:
+            network = cabled.enter_context(_cabled())
             inside(str(network.rank_space), lambda: _try_path(network))
+        except (NamespaceError, OSError) as error:
+            skip(f"the path xdp is not measured: {error}")
+        else:
             measure(network)
-    except (NamespaceError, OSError) as error:
-        skip(f"the path xdp is not measured: {error}")
     return rates
 
 

@@ -287,7 +287,13 @@ def _path(as_json: bool) -> None:
     from hostlib.text.progress_lines import PlainProgress
 
     with PlainProgress("rows", len(PATHS) * len(ELEMENTS)) as advance:
-        rates = measure_paths(lambda rate: advance(), skip=lambda reason: click.echo(reason, err=True))
+
+        def skip(reason: str) -> None:
+            click.echo(reason, err=True)
+            for _ in ELEMENTS:
+                advance()
+
+        rates = measure_paths(lambda rate: advance(), skip=skip)
     if as_json:
         click.echo(json.dumps([asdict(rate) for rate in rates], indent=2))
     else:

@@ -101,7 +101,7 @@ XdpQueue::XdpQueue(int interface, unsigned queue) : index_(interface), queue_(qu
     ::madvise(memory_, CHUNKS * CHUNK_BYTES, MADV_DONTFORK);
     try {
         open();
-        program_.emplace(interface, interface_.name, queue, SOCKETS);
+        program_ = std::make_unique<XdpProgram>(interface, interface_.name, queue, SOCKETS);
     } catch (...) {
         socket_.close();
         ::munmap(memory_, CHUNKS * CHUNK_BYTES);

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -87,7 +86,7 @@ private:
     std::size_t longest_ = 0;
     std::uint8_t *memory_ = nullptr;
     Descriptor socket_;
-    std::optional<XdpProgram> program_;
+    std::unique_ptr<XdpProgram> program_;
     std::mutex mutex_;
     Ring<std::uint64_t> fill_, completed_;
     std::vector<std::uint64_t> free_;  // to receive into; the last one was used last, and is in the caches

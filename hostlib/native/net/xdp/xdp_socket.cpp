@@ -165,12 +165,6 @@ bool XdpSocket::is_free(int frame) const {
     return true;
 }
 
-int XdpSocket::flying() const {
-    int count = 0;
-    for (int frame = 0; frame < frames_; frame++) count += queue_->is_sent(start_of(frame)) ? 1 : 0;
-    return count;
-}
-
 // The first one that is free, so that the same few are used again, which are in the caches; -1 if there is none.
 int XdpSocket::free_frame() {
     for (; search_from_ < frames_; search_from_++)
@@ -197,19 +191,21 @@ std::uint8_t *XdpSocket::next() {
     return payload;
 }
 
+int XdpSocket::most_on_way() const {
+    const std::size_t fit = udp_.below() / (frame::HEADERS_BYTES + packet_bytes_);
+    return static_cast<int>(std::clamp<std::size_t>(fit, 1, static_cast<std::size_t>(frames_ - BATCH)));
+}
+
 // Until fewer frames are on their way than may be: the rest waits in the batch. False if that takes too long.
 bool XdpSocket::await_room() {
-    const std::size_t frame_bytes = frame::HEADERS_BYTES + packet_bytes_;
-    const int most = static_cast<int>(
-        std::clamp<std::size_t>(udp_.below() / frame_bytes, 1, static_cast<std::size_t>(frames_ - BATCH)));
-    search_from_ = 0;
-    for (const std::int64_t give_up = now_ns() + PATIENCE_NS;;) {
-        if (flying() < most) return true;
+    for (const std::int64_t give_up = now_ns() + PATIENCE_NS;; ::nanosleep(&MOMENT, nullptr)) {
         kick();
         queue_->reap();
-        if (flying() < most) return true;
+        on_way_ = 0;
+        for (int frame = 0; frame < frames_; frame++) on_way_ += queue_->is_sent(start_of(frame)) ? 1 : 0;
+        search_from_ = 0;
+        if (on_way_ < most_on_way()) return true;
         if (now_ns() > give_up) return false;
-        ::nanosleep(&MOMENT, nullptr);
     }
 }
 
@@ -226,6 +222,7 @@ bool XdpSocket::post(int frame, const Hop &hop) {
         sent_->put({at, static_cast<std::uint32_t>(until - at), until < end ? XDP_PKT_CONTD : 0U});
         at = until;
     }
+    on_way_++;
     return true;
 }
 
@@ -255,18 +252,10 @@ unsigned XdpSocket::flush() {
         const std::int64_t now = now_ns();
         Hop &hop = hop_to(target_, now);
         bool open = hop.known && now >= shut_until_ns_;
-        const std::size_t frame_bytes = frame::HEADERS_BYTES + packet_bytes_;
-        int room = static_cast<int>(std::max<std::size_t>(udp_.below() / frame_bytes, 1)) - flying();
         for (const Built &each : batch_) {
-            if (open && room <= 0) {
-                open = await_room();
-                room = 1;
-            }
+            if (open && on_way_ >= most_on_way()) open = await_room();
             const bool short_way = open && each.frame >= 0 && !std::exchange(hop.ask, false);
-            if (short_way && post(each.frame, hop))
-                room--;
-            else
-                send_by_udp(each, target_);
+            if (!short_way || !post(each.frame, hop)) send_by_udp(each, target_);
         }
         kick();
         drop();
@@ -289,12 +278,11 @@ void XdpSocket::copy_to(const sockaddr_in &end) {
     queue_->reap();
     search_from_ = 0;
     for (const Built &each : batch_) {
-        int frame = open && !std::exchange(hop.ask, false) ? free_frame() : -1;
-        if (open && frame < 0 && await_room()) frame = free_frame();
-        if (frame >= 0) {
+        const bool short_way = open && !std::exchange(hop.ask, false) && (on_way_ < most_on_way() || await_room());
+        const int frame = short_way ? free_frame() : -1;
+        if (frame >= 0)
             std::memcpy(queue_->memory() + start_of(frame) + LEAD_BYTES + frame::HEADERS_BYTES, each.payload,
                         packet_bytes_);
-        }
         if (frame < 0 || !post(frame, hop)) send_by_udp(each, end);
     }
     kick();

@@ -77,8 +77,8 @@ private:
     std::uint64_t start_of(int frame) const;
     bool is_free(int frame) const;
     int free_frame();
+    int most_on_way() const;
     bool await_room();
-    int flying() const;
     bool post(int frame, const Hop &hop);
     void kick();
     void send_by_udp(const Built &built, const sockaddr_in &to);
@@ -107,6 +107,7 @@ private:
     int frames_ = 0;
     std::vector<bool> building_;  // by frame: it is in the batch
     int search_from_ = 0;
+    int on_way_ = 0;  // frames that the kernel may still have
     std::vector<Built> batch_;
     std::vector<std::uint8_t> spilt_;  // packets of a batch for which there was no frame
     std::vector<Hop> hops_;
