@@ -74,7 +74,8 @@ def require_sound(rows: list[dict[str, Any]], *paths: str) -> None:
         assert row.keys() >= CONTRACT and min(row[name] for name in CONTRACT - {"path"}) > 0
         of_a_core = 32 * row["elements"] / row["cpu_us_per_packet"] / 1000
         assert row["goodput_gbit_s"] < 1.2 * of_a_core, "the thread's CPU time is counted in ticks"
-        assert row["goodput_gbit_s"] < row["stream_gbit_s"], "which does less"
+        if row["path"] == "udp":
+            assert row["goodput_gbit_s"] < row["stream_gbit_s"], "which does less"
         assert row["engine_us_per_kib"] < 1.2 * row["cpu_us_per_packet"] / (row["elements"] / 256)
         assert row["sent_again"] < 0.5
 

@@ -93,7 +93,7 @@ bpf_insn load(int size, int to, int from, std::size_t offset) {
 bpf_insn store(int to, int offset, int from) { return instruction(BPF_STX | BPF_W | BPF_MEM, to, from, offset, 0); }
 bpf_insn set(int to, std::int32_t value) { return instruction(BPF_ALU64 | BPF_MOV | BPF_K, to, 0, 0, value); }
 bpf_insn copy(int to, int from) { return instruction(BPF_ALU64 | BPF_MOV | BPF_X, to, from, 0, 0); }
-bpf_insn add(int to, std::int32_t value) { return instruction(BPF_ALU64 | BPF_ADD | BPF_K, to, 0, 0, value); }
+bpf_insn add(int to, std::int32_t value) { return instruction(BPF_ALU64 | BPF_ADD, to, 0, 0, value); }
 bpf_insn mask(int to, std::int32_t value) { return instruction(BPF_ALU64 | BPF_AND | BPF_K, to, 0, 0, value); }
 bpf_insn from_network16(int to) { return instruction(BPF_ALU | BPF_END | BPF_TO_BE, to, 0, 0, 16); }
 bpf_insn call(int helper) { return instruction(BPF_JMP | BPF_CALL, 0, 0, 0, helper); }
@@ -111,7 +111,7 @@ std::vector<bpf_insn> instructions(int ends, int sockets) {
     enum { R0, R1, R2, R3, CONTEXT = BPF_REG_6, BYTES, QUEUE, FRAME = BPF_REG_10 };
     constexpr int KEY = -static_cast<int>(sizeof(EndKey));
     const auto address_of_map = [](int map) {
-        return std::pair{instruction(BPF_LD | BPF_DW | BPF_IMM, R1, BPF_PSEUDO_MAP_FD, 0, map), bpf_insn{}};
+        return std::pair{instruction(BPF_DW | BPF_IMM, R1, BPF_PSEUDO_MAP_FD, 0, map), bpf_insn{}};
     };
     const auto [ends_low, ends_high] = address_of_map(ends);
     const auto [sockets_low, sockets_high] = address_of_map(sockets);
