@@ -31,7 +31,7 @@ constexpr std::chrono::milliseconds BIND_PAUSE{5};
 constexpr int SO_NETNS_COOKIE = 71;
 #endif
 
-const std::string OTHERWISE = "; NETFOLD_PATH=udp needs no such thing";
+constexpr const char *OTHERWISE = "; NETFOLD_PATH=udp needs no such thing";
 
 [[noreturn]] void refuse(int why, const std::string &what) {
     throw std::system_error(why, std::generic_category(), "NETFOLD_PATH=xdp: " + what + OTHERWISE);
