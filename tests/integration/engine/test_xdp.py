@@ -27,15 +27,28 @@ HERE, THERE, PREFIX_BITS, MTU = "10.0.0.1", "10.0.0.2", 24, 9000
 SOON_S = 20.0
 Returned = TypeVar("Returned")
 
-# A process that has the queue until it is killed.
-HOLDER = f"""
+# A process that has the queue, and one that has it until it is killed.
+CONFIGURED = f"""
+import os
 import time
 from hostlib._engine import Engine
 from tests.checks import engine_checks
 engine = Engine("{HERE}")
 engine.configure("{THERE}", 9, 1, 1, 0, 1, [(0, 8)], 64, engine_checks(1, 64))
+"""
+HOLDER = f"""{CONFIGURED}
 print("it has the queue", flush=True)
 time.sleep(600)
+"""
+# A child that its parent's queue is no good for.
+FORKED = f"""{CONFIGURED}
+if os.fork() == 0:
+    try:
+        Engine("{HERE}").configure("{THERE}", 9, 1, 1, 0, 1, [(0, 8)], 64, engine_checks(1, 64))
+    except OSError as error:
+        print(error, flush=True)
+    os._exit(0)
+print(os.wait()[1], flush=True)
 """
 # What a user without rights is told. It loses them when all is loaded, which is in root's folders.
 WITHOUT_RIGHTS = """
@@ -261,3 +274,12 @@ def test_a_queue_of_another_process_is_refused_and_free_when_that_is_killed(
     monkeypatch.delenv("NETFOLD_XDP_QUEUE")
     reflector = cable.reflector()
     require_sums(cable.engine(reflector.port), 256)
+
+
+@pytest.mark.xdp
+def test_a_forked_process_is_another_one(cable: Cable) -> None:
+    command = ["ip", "netns", "exec", cable.here, sys.executable, "-W", "ignore", "-c", FORKED]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    child, status = done.stdout.splitlines()
+    assert "another process has queue 0 of rank's AF_XDP" in child and status == "0"

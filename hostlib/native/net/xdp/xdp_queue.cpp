@@ -80,11 +80,12 @@ bool set(int fd, int option, const Value &value) {
 
 std::shared_ptr<XdpQueue> XdpQueue::of(int interface) {
     static std::mutex mutex;
-    static std::map<std::tuple<std::uint64_t, int, unsigned>, std::weak_ptr<XdpQueue>> known;
+    // By process, too: a forked one has the objects of its parent, and none of their memory.
+    static std::map<std::tuple<pid_t, std::uint64_t, int, unsigned>, std::weak_ptr<XdpQueue>> known;
     const unsigned queue = chosen_queue();
     const Descriptor here(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     const std::lock_guard lock(mutex);
-    std::weak_ptr<XdpQueue> &its = known[{network_namespace(here.get()), interface, queue}];
+    std::weak_ptr<XdpQueue> &its = known[{::getpid(), network_namespace(here.get()), interface, queue}];
     std::shared_ptr<XdpQueue> found = its.lock();
     if (!found) its = found = std::make_shared<XdpQueue>(interface, queue);
     return found;
@@ -97,7 +98,7 @@ XdpQueue::XdpQueue(int interface, unsigned queue) : index_(interface), queue_(qu
     void *memory = ::mmap(nullptr, CHUNKS * CHUNK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "memory for packets");
     memory_ = static_cast<std::uint8_t *>(memory);
-    // A forked child would have the kernel's pages copied under this process.
+    // Else a fork would give this process copies of pages that the kernel goes on to use.
     ::madvise(memory_, CHUNKS * CHUNK_BYTES, MADV_DONTFORK);
     try {
         open();

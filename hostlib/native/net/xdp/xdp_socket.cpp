@@ -20,7 +20,7 @@ namespace netfold {
 namespace {
 
 constexpr std::uint32_t RECEIVED_ENTRIES = 512, SENT_ENTRIES = 256;
-constexpr std::size_t MOST_TAKEN = 64;  // packets, by one receive()
+constexpr std::size_t MOST_TAKEN = 64;  // frames, by one receive()
 constexpr int SEND_BYTES = 4 << 20;
 // In front of a frame: its payload is then at the beginning of a cache line.
 constexpr std::size_t LEAD_BYTES = 64 - frame::HEADERS_BYTES;
@@ -343,10 +343,12 @@ void XdpSocket::wait(std::int64_t timeout_ns) {
 void XdpSocket::take() {
     const std::uint32_t available = received_frames_->available();
     std::uint32_t taken = 0;
-    for (std::uint32_t at = 0; at < available && received_.size() < MOST_TAKEN; at++) {
+    std::size_t frames = 0;
+    for (std::uint32_t at = 0; at < available && frames < MOST_TAKEN; at++) {
         if ((received_frames_->peek(at).options & XDP_PKT_CONTD) != 0) continue;
         take_frame(taken, at + 1 - taken);
         taken = at + 1;
+        frames++;
     }
     received_frames_->release(taken);
 }
