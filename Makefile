@@ -61,6 +61,9 @@ test test-all: $(STAMP)
 	    NETFOLD_TEST_ELEMENTS=$$elements $(BIN)/python -m pytest tests/integration/engine $(CHOSEN) \
 	        --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ] || exit 1; \
 	done
+	@# In one process, as only one has an interface's queue.
+	$(BIN)/python -m tests.xdp_namespace tests/integration/engine --ignore tests/integration/engine/test_xdp.py $(CHOSEN) \
+	    $(PYTEST_FLAGS) || [ $$? -eq 5 ]
 	$(DRAWN) $(BIN)/python -m pytest $(TIMED) $(CHOSEN) --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
 
 test-torch: $(STAMP)

@@ -248,6 +248,11 @@ class Reflector:
     @property
     def port(self) -> int: ...
 
+def bare_stream(address: str, reflector_address: str, reflector_port: int, packet_bytes: int, seconds: float) -> float:
+    """
+    Send packets to a Reflector and receive them back for so long, on the path that NETFOLD_PATH names; packets per second of this thread's CPU time.
+    """
+
 class Multicaster:
     """
     A UDP socket with a thread: streams of messages through the switch's multicast, whose source is this host or another. Messages are uint8 arrays (numpy or torch, contiguous).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,24 @@ def _gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+# Capabilities by number; with CAP_SYS_ADMIN the kernel does not ask for CAP_BPF.
+CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, CAP_BPF = 12, 13, 21, 39
+AF_XDP = 44
+
+
+def _xdp() -> bool:
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    effective = int(status["CapEff"], 16)
+    has = {right for right in (CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, CAP_BPF) if effective >> right & 1}
+    if not has >= {CAP_NET_ADMIN, CAP_NET_RAW} or not has & {CAP_SYS_ADMIN, CAP_BPF} or os.geteuid() != 0:
+        return False
+    try:
+        socket.socket(AF_XDP, socket.SOCK_RAW, 0).close()
+    except OSError:
+        return False
+    return True
 
 
 # Marker -> is it there, and what to say where it is not. Of a Tofino there are several: tests/dataplane/target.py.
@@ -33,6 +52,10 @@ PREREQUISITES: dict[str, tuple[Callable[[], bool], str]] = {
     "mpi": (
         lambda: Path(sys.executable).with_name("mpirun").exists(),
         "needs mpirun: pip install 'netfold[mpi]'",
+    ),
+    "xdp": (
+        _xdp,
+        "needs root with CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, and a kernel with AF_XDP (CONFIG_XDP_SOCKETS)",
     ),
     "gpu": (_gpu, "needs a CUDA device and torch built with CUDA (docs/torch.md, CUDA tensors)"),
 }

@@ -283,11 +283,17 @@ def _calibrate(asked: bool, path: Path | None, as_json: bool) -> None:
 
 def _path(as_json: bool) -> None:
     _require_only("--path", "measures one rank's engine alone; --json is legal beside it", ("--json",))
-    from hostlib.bench.host_path import ELEMENTS, measure_paths, print_rates
+    from hostlib.bench.host_path import ELEMENTS, PATHS, measure_paths, print_rates
     from hostlib.text.progress_lines import PlainProgress
 
-    with PlainProgress("packet sizes", len(ELEMENTS)) as advance:
-        rates = measure_paths(lambda rate: advance())
+    with PlainProgress("rows", len(PATHS) * len(ELEMENTS)) as advance:
+
+        def skip(reason: str) -> None:
+            click.echo(reason, err=True)
+            for _ in ELEMENTS:
+                advance()
+
+        rates = measure_paths(lambda rate: advance(), skip=skip)
     if as_json:
         click.echo(json.dumps([asdict(rate) for rate in rates], indent=2))
     else:

@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "net/udp_socket.h"
+#include "net/socket.h"
 #include "wire/header.h"
 
 // Of one job with one block of slots per port of a host. What it knows of hosts it learns from what they send.

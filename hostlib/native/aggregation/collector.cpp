@@ -16,7 +16,9 @@ constexpr std::int64_t GATHER_NS = 2 * MILLISECOND_NS;
 }  // namespace
 
 // Others wait for acknowledgements, and this rank's own packets need not leave before them.
-Collector::Collector(const std::string &address, std::uint16_t port) : socket_(address, port) { socket_.overtake(); }
+Collector::Collector(const std::string &address, std::uint16_t port) : socket_(open_socket(address, port)) {
+    socket_->overtake();
+}
 
 void Collector::configure(const End &fabric, const Header &header, const Pool &pool, const std::vector<End> &ranks,
                           std::shared_ptr<const CheckWords> check) {
@@ -43,7 +45,7 @@ void Collector::configure(const End &fabric, const Header &header, const Pool &p
         next_position_ = shown_position_ = 0;
         busy_ = false;
     }
-    socket_.aim(fabric, bytes_);
+    socket_->aim(fabric, bytes_);
     quit_ = false;
     thread_ = std::thread([this] { run(); });
 }
@@ -57,14 +59,14 @@ void Collector::submit(std::unique_ptr<Share> share) {
         busy_ = true;
         incoming_.push_back(std::move(share));
     }
-    socket_.interrupt();
+    socket_->interrupt();
 }
 
 std::optional<std::uint16_t> Collector::echo(const End &fabric, const std::vector<std::uint8_t> &question,
                                              std::int64_t timeout_ns) {
     const std::lock_guard life(life_);
     stop();
-    return socket_.echo(fabric, question, layout::OFFSET_RANK, timeout_ns);
+    return socket_->echo(fabric, question, layout::OFFSET_RANK, timeout_ns);
 }
 
 void Collector::halt() {
@@ -74,7 +76,7 @@ void Collector::halt() {
 
 void Collector::stop() {
     quit_ = true;
-    socket_.interrupt();
+    socket_->interrupt();
     if (thread_.joinable()) thread_.join();
 }
 
@@ -101,7 +103,7 @@ void Collector::run() {
         const std::int64_t wait =
             pending_.empty() ? LONGEST_WAIT_NS : std::max<std::int64_t>(pending_due_ns_ - now_ns(), 1);
         const std::int64_t before = now_ns();
-        const int n = socket_.receive(wait);
+        const int n = socket_->receive(wait);
         const std::int64_t after = now_ns();
         if (!shares_.empty()) {
             stats_.busy_ns += static_cast<std::uint64_t>(after - before);
@@ -109,7 +111,7 @@ void Collector::run() {
         }
         for (int i = 0; i < n; i++) handle(i);
         acknowledge(now_ns() >= pending_due_ns_);
-        stats_.refused += socket_.flush();
+        stats_.refused += socket_->flush();
         while (!shares_.empty() && shares_.front()->over) shares_.pop_front();
         {
             const std::lock_guard lock(mutex_);
@@ -142,7 +144,7 @@ void Collector::take_submitted() {
 }
 
 bool Collector::is_sum(int i, Header &header) const {
-    return socket_.bytes(i) == bytes_ && read_header(socket_.packet(i), header)
+    return socket_->bytes(i) == bytes_ && read_header(socket_->packet(i), header)
            && header.operation == layout::OPERATION_SUM && header.job == header_.job && header.epoch == header_.epoch
            && header.element_count == header_.element_count
            && static_cast<unsigned>(header.slot) - pool_.first_slot < slots_.size();
@@ -150,7 +152,7 @@ bool Collector::is_sum(int i, Header &header) const {
 
 void Collector::handle(int i) {
     stats_.packets_received++;
-    stats_.bytes_received += socket_.bytes(i);
+    stats_.bytes_received += socket_->bytes(i);
     Header header;
     if (!is_sum(i, header)) {
         stats_.foreign++;
@@ -158,7 +160,7 @@ void Collector::handle(int i) {
     }
     Slot &slot = slots_[static_cast<std::size_t>(header.slot - pool_.first_slot)];
     if (header.generation == generation_of(slot.position)) {
-        const std::uint8_t *packet = socket_.packet(i);
+        const std::uint8_t *packet = socket_->packet(i);
         if (Share *share = share_of(slot.position)) {
             take(*share, slot, header, packet + layout::HEADER_BYTES);
         } else {
@@ -286,7 +288,7 @@ void Collector::say(const std::vector<Acknowledged> &entries, const std::vector<
         const std::size_t bytes = layout::HEADER_BYTES + 4 * words_in_all;
         for (const sockaddr_in &rank : to) {
             if (rank.sin_port == 0) continue;  // this one
-            socket_.send_to(rank, datagram, bytes);
+            socket_->send_to(rank, datagram, bytes);
             stats_.packets_sent++;
             stats_.bytes_sent += bytes;
         }

@@ -13,8 +13,8 @@
 
 #include "aggregation/lane.h"
 #include "net/pool.h"
+#include "net/socket.h"
 #include "net/stats.h"
-#include "net/udp_socket.h"
 #include "retransmission/damage.h"
 #include "wire/acknowledgement.h"
 #include "wire/check_words.h"
@@ -46,8 +46,8 @@ public:
     Collector(const Collector &) = delete;
     Collector &operator=(const Collector &) = delete;
 
-    std::string address() const { return socket_.address(); }
-    std::uint16_t port() const { return socket_.port(); }
+    std::string address() const { return socket_->address(); }
+    std::uint16_t port() const { return socket_->port(); }
 
     // header: the constant fields, with this rank; ranks: where each one's lane of this pool is. Halts first.
     void configure(const End &fabric, const Header &header, const Pool &pool, const std::vector<End> &ranks,
@@ -90,7 +90,7 @@ private:
     }
     std::uint8_t *kept(const Slot &slot) { return kept_.data() + slot.position % slots_.size() * bytes_; }
 
-    UdpSocket socket_;
+    const std::unique_ptr<Socket> socket_;
     Header header_{};
     Pool pool_{};
     int world_size_ = 0;

@@ -54,7 +54,8 @@ void announce(std::vector<std::shared_ptr<Operation>> &finished) {
     finished.clear();
 }
 
-Lane::Lane(const std::string &address, std::uint16_t port) : socket_(address, port), thread_([this] { run(); }) {}
+Lane::Lane(const std::string &address, std::uint16_t port)
+    : socket_(open_socket(address, port)), thread_([this] { run(); }) {}
 
 Lane::~Lane() {
     {
@@ -62,7 +63,7 @@ Lane::~Lane() {
         quit_ = true;
     }
     wake_.notify_all();
-    socket_.interrupt();
+    socket_->interrupt();
     thread_.join();
 }
 
@@ -80,10 +81,10 @@ void Lane::configure(const End &fabric, const Header &header, const Pool &pool, 
     const std::size_t packet_bytes = layout::HEADER_BYTES + 4 * elements_;
     const std::size_t owners = static_cast<std::size_t>(std::max(world_size - 1, 1));
     const std::size_t of_each = std::min(BELOW, std::max<std::size_t>(BELOW_TOGETHER / owners, 1));
-    socket_.keep_below(pool.acknowledged ? of_each * packet_bytes : UdpSocket::MOST_BELOW);
+    socket_->keep_below(pool.acknowledged ? of_each * packet_bytes : Socket::MOST_BELOW);
     std::vector<End> senders;
     if (pool.server.port != 0) senders.push_back(pool.server);
-    socket_.aim(fabric, packet_bytes, senders);
+    socket_->aim(fabric, packet_bytes, senders);
     slots_.assign(static_cast<std::size_t>(pool.slots), Slot{});
     kept_.assign(pool.acknowledged ? 0 : slots_.size() * 4 * elements_, 0);
     parts_.clear();
@@ -113,7 +114,7 @@ void Lane::submit(std::unique_ptr<Part> part) {
         incoming_.push_back(std::move(part));
     }
     wake_.notify_all();
-    socket_.interrupt();
+    socket_->interrupt();
 }
 
 std::optional<std::uint16_t> Lane::echo(const End &fabric, const std::vector<std::uint8_t> &question,
@@ -121,14 +122,14 @@ std::optional<std::uint16_t> Lane::echo(const End &fabric, const std::vector<std
     std::unique_lock lock(mutex_);
     if (busy_) throw std::logic_error("something is under way: halt() comes first");
     parked_changed_.wait(lock, [this] { return parked_; });
-    return socket_.echo(fabric, question, layout::OFFSET_RANK, timeout_ns);
+    return socket_->echo(fabric, question, layout::OFFSET_RANK, timeout_ns);
 }
 
 void Lane::halt() {
     std::unique_lock lock(mutex_);
     halted_ = true;
     wake_.notify_all();
-    socket_.interrupt();
+    socket_->interrupt();
     parked_changed_.wait(lock, [this] { return parked_; });
     for (auto &part : incoming_) parts_.push_back(std::move(part));
     incoming_.clear();
@@ -205,12 +206,12 @@ void Lane::run() {
 void Lane::cycle() {
     const std::int64_t began = now_ns();
     send_what_may();
-    stats_.refused += socket_.flush();
-    if (open_ > 0 && socket_.drained()) let_packets_gather(round_trip_.estimate_ns());
+    stats_.refused += socket_->flush();
+    if (open_ > 0 && socket_->drained()) let_packets_gather(round_trip_.estimate_ns());
     const std::int64_t before = now_ns();
     const std::int64_t wake =
         open_ > 0 ? std::min({next_due_ns_, tail_due_ns_, verdict_due_ns_}) : before + LONGEST_WAIT_NS;
-    const int n = socket_.receive(std::max<std::int64_t>(wake - before, 1));
+    const int n = socket_->receive(std::max<std::int64_t>(wake - before, 1));
     const std::int64_t now = now_ns();
     stats_.blocked_ns += static_cast<std::uint64_t>(now - before);
     for (int i = 0; i < n; i++) handle(i, now);
@@ -289,7 +290,7 @@ void Lane::probe() {
     const auto found = std::find_if(slots_.begin(), slots_.end(),
                                     [](const Slot &slot) { return slot.kept_position >= 0 && slot.probed_ns == 0; });
     if (found == slots_.end()) return;
-    std::uint8_t *packet = socket_.next();
+    std::uint8_t *packet = socket_->next();
     Header header = header_of(static_cast<std::size_t>(found - slots_.begin()), found->kept_position);
     header.exponent = found->kept_exponent;
     header.flags = layout::FLAG_AGAIN;
@@ -313,8 +314,8 @@ void Lane::share_interface(std::int64_t now) {
     shared_chunks_ = stats_.chunks;
     shared_ns_ = now;
     const double wanted = packets_ns * MILLISECOND_NS * static_cast<double>(layout::HEADER_BYTES + 4 * elements_);
-    const std::size_t bytes = std::clamp(static_cast<std::size_t>(wanted), LEAST_BELOW, UdpSocket::MOST_BELOW);
-    if (4 * bytes > 5 * socket_.below() || 2 * bytes < socket_.below()) socket_.keep_below(bytes);
+    const std::size_t bytes = std::clamp(static_cast<std::size_t>(wanted), LEAST_BELOW, Socket::MOST_BELOW);
+    if (4 * bytes > 5 * socket_->below() || 2 * bytes < socket_->below()) socket_->keep_below(bytes);
 }
 
 void Lane::measure(std::int64_t sample_ns, std::int64_t now) {
@@ -420,7 +421,7 @@ std::uint32_t Lane::pack_prologue(const Slot &slot, std::uint8_t *wire) const {
 
 // The packet is rebuilt for a retransmission: a chunk's values stay in the tensor until its result has arrived.
 void Lane::transmit(Slot &slot, std::size_t index) {
-    std::uint8_t *packet = socket_.next(), *wire = packet + layout::HEADER_BYTES;
+    std::uint8_t *packet = socket_->next(), *wire = packet + layout::HEADER_BYTES;
     Header header = header_of(index, slot.position);
     header.exponent = slot.exponent;
     header.flags = 0;
@@ -452,15 +453,15 @@ void Lane::count_sent() {
 }
 
 void Lane::handle(int i, std::int64_t now) {
-    const std::uint8_t *packet = socket_.packet(i);
+    const std::uint8_t *packet = socket_->packet(i);
     stats_.packets_received++;
-    stats_.bytes_received += socket_.bytes(i);
+    stats_.bytes_received += socket_->bytes(i);
     if (pool_.acknowledged) {
-        take_acknowledgements(packet, socket_.bytes(i), now);
+        take_acknowledgements(packet, socket_->bytes(i), now);
         return;
     }
     Header header;
-    if (socket_.bytes(i) != layout::HEADER_BYTES + 4 * elements_ || !read_header(packet, header)) {
+    if (socket_->bytes(i) != layout::HEADER_BYTES + 4 * elements_ || !read_header(packet, header)) {
         stats_.foreign++;
         return;
     }

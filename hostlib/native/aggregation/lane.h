@@ -17,8 +17,8 @@
 #include "block_float/block_float.h"
 #include "block_float/openings.h"
 #include "net/pool.h"
+#include "net/socket.h"
 #include "net/stats.h"
-#include "net/udp_socket.h"
 #include "retransmission/congestion_window.h"
 #include "retransmission/damage.h"
 #include "retransmission/round_trip.h"
@@ -91,14 +91,14 @@ public:
     Lane(const Lane &) = delete;
     Lane &operator=(const Lane &) = delete;
 
-    std::string address() const { return socket_.address(); }
-    std::uint16_t port() const { return socket_.port(); }
+    std::string address() const { return socket_->address(); }
+    std::uint16_t port() const { return socket_->port(); }
 
     // The constant header fields, and the destination. Only when halted or idle.
     void configure(const End &fabric, const Header &header, const Pool &pool, int world_size, int window,
                    std::shared_ptr<const CheckWords> check);
     void submit(std::unique_ptr<Part> part);
-    // See UdpSocket; `question` is a packet, whose rank comes back as another one. Only when halted or idle.
+    // See Socket; `question` is a packet, whose rank comes back as another one. Only when halted or idle.
     std::optional<std::uint16_t> echo(const End &fabric, const std::vector<std::uint8_t> &question,
                                       std::int64_t timeout_ns);
 
@@ -165,7 +165,7 @@ private:
     std::uint8_t *chunk_data(const Part &part, std::size_t chunk) const;
 
     // Used by the thread only.
-    UdpSocket socket_;
+    const std::unique_ptr<Socket> socket_;
     Header header_{};
     Pool pool_{};
     int world_size_ = 0, open_ = 0;

@@ -8,7 +8,7 @@
 
 namespace netfold {
 
-Server::Server(const std::string &address, std::uint16_t port) : socket_(address, port) {}
+Server::Server(const std::string &address, std::uint16_t port) : socket_(open_socket(address, port)) {}
 
 void Server::configure(const End &fabric, const Header &header, const Pool &pool, int world_size,
                        const std::vector<End> &workers, std::shared_ptr<const CheckWords> check) {
@@ -22,7 +22,7 @@ void Server::configure(const End &fabric, const Header &header, const Pool &pool
     workers_.clear();
     for (const End &end : workers) workers_.push_back(resolve(end));
     answered_.assign(static_cast<std::size_t>(pool.slots), -1);
-    socket_.aim(fabric, bytes_);
+    socket_->aim(fabric, bytes_);
     quit_ = false;
     thread_ = std::thread([this] { run(); });
 }
@@ -31,7 +31,7 @@ std::optional<std::uint16_t> Server::echo(const End &fabric, const std::vector<s
                                           std::int64_t timeout_ns) {
     const std::lock_guard life(life_);
     stop();
-    return socket_.echo(fabric, question, layout::OFFSET_RANK, timeout_ns);
+    return socket_->echo(fabric, question, layout::OFFSET_RANK, timeout_ns);
 }
 
 void Server::halt() {
@@ -41,7 +41,7 @@ void Server::halt() {
 
 void Server::stop() {
     quit_ = true;
-    socket_.interrupt();
+    socket_->interrupt();
     if (thread_.joinable()) thread_.join();
 }
 
@@ -52,10 +52,10 @@ Stats Server::stats() const {
 
 void Server::run() {
     while (!quit_) {
-        const int n = socket_.receive(LONGEST_WAIT_NS);
+        const int n = socket_->receive(LONGEST_WAIT_NS);
         for (int i = 0; i < n; i++) answer(i);
         if (!workers_.empty()) send_to_all();
-        stats_.refused += socket_.flush();
+        stats_.refused += socket_->flush();
         const std::lock_guard lock(mutex_);
         shown_ = stats_;
     }
@@ -63,13 +63,13 @@ void Server::run() {
 
 void Server::answer(int i) {
     stats_.packets_received++;
-    stats_.bytes_received += socket_.bytes(i);
+    stats_.bytes_received += socket_->bytes(i);
     Header header;
     if (!is_sum(i, header)) {
         stats_.foreign++;
         return;
     }
-    const std::uint8_t *packet = socket_.packet(i);
+    const std::uint8_t *packet = socket_->packet(i);
     if (!is_whole(header, packet + layout::HEADER_BYTES)) {
         stats_.damaged++;  // Treated as lost: the workers ask again.
         return;
@@ -83,7 +83,7 @@ void Server::answer(int i) {
 }
 
 bool Server::is_sum(int i, Header &header) const {
-    return socket_.bytes(i) == bytes_ && read_header(socket_.packet(i), header)
+    return socket_->bytes(i) == bytes_ && read_header(socket_->packet(i), header)
            && header.operation == layout::OPERATION_SUM && header.job == header_.job && header.epoch == header_.epoch
            && header.element_count == header_.element_count
            && static_cast<unsigned>(header.slot) - pool_.first_slot < answered_.size();
@@ -115,23 +115,23 @@ void Server::answer_workers(const Header &header, const std::uint8_t *packet) {
     answered = header.generation;
     if (!again || header.rank >= workers_.size()) {
         put(header, packet);
-        if (socket_.full()) send_to_all();
+        if (socket_->full()) send_to_all();
         return;
     }
     send_to_all();
     put(header, packet);
-    socket_.copy_to(workers_[header.rank]);
-    socket_.drop();
+    socket_->copy_to(workers_[header.rank]);
+    socket_->drop();
     stats_.retransmits++;
     count_sent(1);
 }
 
 void Server::send_to_all() {
     for (const sockaddr_in &worker : workers_) {
-        socket_.copy_to(worker);
-        count_sent(static_cast<std::size_t>(socket_.queued()));
+        socket_->copy_to(worker);
+        count_sent(static_cast<std::size_t>(socket_->queued()));
     }
-    socket_.drop();
+    socket_->drop();
 }
 
 // The sum is the result: a server's processing leaves the integers unchanged.
@@ -140,7 +140,7 @@ void Server::put(const Header &sum, const std::uint8_t *packet) {
     result.operation = layout::OPERATION_RESULT;
     result.rank = layout::RANK_ALL;
     result.flags = 0;
-    std::uint8_t *out = socket_.next();
+    std::uint8_t *out = socket_->next();
     write_header(out, result);
     std::memcpy(out + layout::HEADER_BYTES, packet + layout::HEADER_BYTES, bytes_ - layout::HEADER_BYTES);
 }

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "net/pool.h"
+#include "net/socket.h"
 #include "net/stats.h"
-#include "net/udp_socket.h"
 #include "wire/check_words.h"
 #include "wire/header.h"
 
@@ -28,8 +28,8 @@ public:
     Server(const Server &) = delete;
     Server &operator=(const Server &) = delete;
 
-    std::string address() const { return socket_.address(); }
-    std::uint16_t port() const { return socket_.port(); }
+    std::string address() const { return socket_->address(); }
+    std::uint16_t port() const { return socket_->port(); }
 
     // Answers sums of this job from now on: to the switch, which multicasts, or to each of the workers, if there are
     // any.
@@ -53,7 +53,7 @@ private:
     void put(const Header &sum, const std::uint8_t *packet);
     void count_sent(std::size_t packets);
 
-    UdpSocket socket_;
+    const std::unique_ptr<Socket> socket_;
     Header header_{};
     Pool pool_{};
     int world_size_ = 0;

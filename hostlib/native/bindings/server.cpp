@@ -7,11 +7,14 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <stdexcept>
 #include <utility>
 
 #include "aggregation/server.h"
 #include "bindings/bindings.h"
+#include "net/bare_stream.h"
 #include "net/reflector.h"
+#include "wire/layout.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -68,6 +71,18 @@ void bind_server(nb::module_ &m) {
                           "contribution comes back as its result, untested. It ends with the object.")
         .def(nb::init<const std::string &, std::uint16_t>(), "address"_a, "port"_a = 0)
         .def_prop_ro("port", &Reflector::port);
+    m.def(
+        "bare_stream",
+        [](const std::string &address, const std::string &reflector_address, std::uint16_t reflector_port,
+           std::size_t packet_bytes, double seconds) {
+            if (packet_bytes < layout::HEADER_BYTES)
+                throw std::invalid_argument("a packet is no shorter than its header");
+            return bare_stream(address, {reflector_address, reflector_port}, packet_bytes, nanoseconds(seconds));
+        },
+        "address"_a, "reflector_address"_a, "reflector_port"_a, "packet_bytes"_a, "seconds"_a,
+        nb::call_guard<nb::gil_scoped_release>(),
+        "Send packets to a Reflector and receive them back for so long, on the path that NETFOLD_PATH names; packets "
+        "per second of this thread's CPU time.");
 }
 
 }  // namespace netfold

@@ -12,8 +12,8 @@ namespace netfold {
 
 // All others wait for a chunk, and its source for what a receiver asks: neither need leave behind this host's own sums.
 Multicaster::Multicaster(const std::string &address, std::uint16_t port)
-    : socket_(address, port), way_{socket_, {}, {}, nullptr} {
-    socket_.overtake();
+    : socket_(open_socket(address, port)), way_{*socket_, {}, {}, nullptr} {
+    socket_->overtake();
 }
 
 // ---- called by other threads --------------------------------------------------------------------------------------
@@ -27,7 +27,7 @@ std::uint64_t Multicaster::configure(const End &fabric, const Header &header, st
     // Receivers and sources say past the switch how far they are.
     std::vector<End> senders{fabric};
     for (const StreamPlace &place : streams) senders.insert(senders.end(), place.ends.begin(), place.ends.end());
-    socket_.aim(fabric, layout::HEADER_BYTES + way_.vector_bytes(), senders);
+    socket_->aim(fabric, layout::HEADER_BYTES + way_.vector_bytes(), senders);
     streams_.clear();
     const std::lock_guard lock(mutex_);
     sources_.clear();
@@ -67,7 +67,7 @@ std::uint64_t Multicaster::ask(std::size_t stream, bool source, std::uint8_t *da
     if (bytes == 0) return ticket;
     under_way_.insert(ticket);
     asked_.push_back({stream, {data, bytes, ticket}});
-    socket_.interrupt();
+    socket_->interrupt();
     return ticket;
 }
 
@@ -81,7 +81,7 @@ std::optional<std::uint16_t> Multicaster::echo(const End &fabric, const std::vec
                                                std::int64_t timeout_ns) {
     const std::lock_guard life(life_);
     stop();
-    return socket_.echo(fabric, question, layout::OFFSET_RANK, timeout_ns);
+    return socket_->echo(fabric, question, layout::OFFSET_RANK, timeout_ns);
 }
 
 void Multicaster::halt() {
@@ -94,7 +94,7 @@ void Multicaster::stop() {
         const std::lock_guard lock(mutex_);
         halted_ = quit_ = true;
     }
-    socket_.interrupt();
+    socket_->interrupt();
     if (thread_.joinable()) thread_.join();
     asked_.clear();
 }
@@ -121,16 +121,16 @@ void Multicaster::run() {
         take();
         keep_in_step();
         for (Stream &stream : streams_)
-            if (stream.source) stream.source->send(way_, UdpSocket::BATCH, finished_);
+            if (stream.source) stream.source->send(way_, Socket::BATCH, finished_);
         const std::int64_t before = now_ns();
         for (Stream &stream : streams_)
             if (stream.receiver) stream.receiver->ask(way_, before);
-        way_.stats.refused += socket_.flush();
+        way_.stats.refused += socket_->flush();
         show();
         const bool busy =
             std::any_of(streams_.begin(), streams_.end(), [](const Stream &each) { return !each.idle(); });
-        if (busy && socket_.drained()) let_packets_gather(way_.stats.rtt_ns);
-        const int n = socket_.receive(std::max<std::int64_t>(wake_ns() - now_ns(), 1));
+        if (busy && socket_->drained()) let_packets_gather(way_.stats.rtt_ns);
+        const int n = socket_->receive(std::max<std::int64_t>(wake_ns() - now_ns(), 1));
         const std::int64_t now = now_ns();
         for (int i = 0; i < n; i++) handle(i, now);
         if (busy) way_.stats.busy_ns += static_cast<std::uint64_t>(now_ns() - before);
@@ -193,15 +193,15 @@ std::int64_t Multicaster::wake_ns() const {
 
 void Multicaster::handle(int i, std::int64_t now) {
     way_.stats.packets_received++;
-    way_.stats.bytes_received += socket_.bytes(i);
-    const std::uint8_t *packet = socket_.packet(i), *vector = packet + layout::HEADER_BYTES;
+    way_.stats.bytes_received += socket_->bytes(i);
+    const std::uint8_t *packet = socket_->packet(i), *vector = packet + layout::HEADER_BYTES;
     const Header &ours = way_.header;
     Header header;
-    const bool known = socket_.bytes(i) >= layout::HEADER_BYTES && read_header(packet, header) && header.job == ours.job
-                       && header.epoch == ours.epoch;
+    const bool known = socket_->bytes(i) >= layout::HEADER_BYTES && read_header(packet, header)
+                       && header.job == ours.job && header.epoch == ours.epoch;
     const bool acknowledges = known && header.operation == layout::OPERATION_ACKNOWLEDGEMENT;
     const std::size_t words = acknowledges ? PROGRESS_WORDS : ours.element_count;
-    if (!known || header.element_count != words || socket_.bytes(i) != layout::HEADER_BYTES + 4 * words) {
+    if (!known || header.element_count != words || socket_->bytes(i) != layout::HEADER_BYTES + 4 * words) {
         way_.stats.foreign++;
         return;
     }

@@ -36,8 +36,8 @@ public:
     Multicaster(const Multicaster &) = delete;
     Multicaster &operator=(const Multicaster &) = delete;
 
-    std::string address() const { return socket_.address(); }
-    std::uint16_t port() const { return socket_.port(); }
+    std::string address() const { return socket_->address(); }
+    std::uint16_t port() const { return socket_->port(); }
 
     // Restarts all streams and drops unfinished messages: every ticket below the one that is returned. `rank`: the
     // sender in this host's NACKs.
@@ -93,7 +93,7 @@ private:
     void show();
 
     // Used by the thread only.
-    UdpSocket socket_;
+    const std::unique_ptr<Socket> socket_;
     Way way_;
     std::vector<Stream> streams_;
     std::vector<std::uint64_t> finished_;

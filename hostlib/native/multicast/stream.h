@@ -7,8 +7,8 @@
 
 #include "block_float/block_float.h"
 #include "net/pool.h"
+#include "net/socket.h"
 #include "net/stats.h"
-#include "net/udp_socket.h"
 #include "wire/header.h"
 #include "wire/progress.h"
 
@@ -24,7 +24,7 @@ struct Message {
 
 // The host's socket, and the constant header fields of its packets.
 struct Way {
-    UdpSocket &socket;
+    Socket &socket;
     Header header;
     Stats stats;
     std::shared_ptr<const CheckWords> check;

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "net/udp_socket.h"
+#include "net/socket.h"
 
 namespace netfold {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "net/segments.h"
-#include "net/udp_socket.h"
+#include "net/socket.h"
 #include "wire/byte_order.h"
 #include "wire/layout.h"
 

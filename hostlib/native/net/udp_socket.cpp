@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -25,20 +24,7 @@ namespace {
 constexpr int RECEIVE_BYTES = 8 << 20;
 constexpr std::size_t BUNDLE_BYTES = 65000;  // fits an IPv4 datagram, and fewer than 64 segments of 1 KiB
 
-bool same(const sockaddr_in &a, const sockaddr_in &b) {
-    return a.sin_addr.s_addr == b.sin_addr.s_addr && a.sin_port == b.sin_port;
-}
-
 }  // namespace
-
-sockaddr_in resolve(const End &end) {
-    sockaddr_in out{};
-    out.sin_family = AF_INET;
-    out.sin_port = htons(end.port);
-    if (inet_pton(AF_INET, end.address.c_str(), &out.sin_addr) != 1)
-        throw std::invalid_argument("'" + end.address + "' is not an IPv4 address");
-    return out;
-}
 
 UdpSocket::UdpSocket(const std::string &address, std::uint16_t port) {
     const sockaddr_in here = resolve({address, port});
@@ -239,7 +225,7 @@ int UdpSocket::read(std::int64_t timeout_ns) {
     pollfd ready[2] = {{fd_, POLLIN, 0}, {woken_, POLLIN, 0}};
     const timespec wait{timeout_ns / 1000000000, timeout_ns % 1000000000};
     drained_ = true;
-    if (timeout_ns > 0 && ::ppoll(ready, 2, &wait, nullptr) <= 0) return 0;
+    if (::ppoll(ready, 2, &wait, nullptr) <= 0) return 0;
     std::uint64_t count = 0;
     if (ready[1].revents != 0 && ::read(woken_, &count, sizeof count) < 0 && errno != EAGAIN)
         throw std::system_error(errno, std::generic_category(), "eventfd");

@@ -1,4 +1,4 @@
-// A bound UDP socket that sends and receives in batches.
+// The kernel's UDP socket as a path: packets go and come in bundles (UDP GSO and GRO).
 #pragma once
 
 #include <netinet/in.h>
@@ -10,73 +10,40 @@
 #include <string>
 #include <vector>
 
+#include "net/socket.h"
+
 namespace netfold {
 
-// An IPv4 address and a UDP port; port 0 is nobody's.
-struct End {
-    std::string address;
-    std::uint16_t port = 0;
-};
-
-// Throws std::invalid_argument if the text is not an address.
-sockaddr_in resolve(const End &end);
-
-class UdpSocket {
+class UdpSocket final : public Socket {
 public:
-    static constexpr int BATCH = 32;
-    // Bytes that wait below a socket that has not been told. Fewer than what fits in front of a slow link: a full
-    // buffer blocks, a full queue loses packets.
-    static constexpr std::size_t MOST_BELOW = 2 << 20;
-
     // Throws std::system_error if the address cannot be bound.
     UdpSocket(const std::string &address, std::uint16_t port);
-    ~UdpSocket();
+    ~UdpSocket() override;
     UdpSocket(const UdpSocket &) = delete;
     UdpSocket &operator=(const UdpSocket &) = delete;
 
-    std::string address() const;
-    std::uint16_t port() const;
-
-    // Sets the destination and the packet size. Packets are received from the destination, or only from `senders` if
-    // there are any: in every call, or never.
-    void aim(const End &target, std::size_t packet_bytes, const std::vector<End> &senders = {});
-
-    // Sends a datagram to `to` and waits until it comes back from there with nothing changed but the 16 bits at `at`,
-    // which are returned; none if it does not come in time. Whatever else comes meanwhile is for the next receive().
+    std::string address() const override;
+    std::uint16_t port() const override;
+    using Socket::aim;
+    void aim(const End &target, std::size_t packet_bytes, const std::vector<End> &senders) override;
     std::optional<std::uint16_t> echo(const End &to, const std::vector<std::uint8_t> &datagram, std::size_t at,
-                                      std::int64_t timeout_ns);
+                                      std::int64_t timeout_ns) override;
+    void keep_below(std::size_t bytes) override;
+    std::size_t below() const override { return below_; }
+    void overtake() override;
+    std::uint8_t *next() override;
+    unsigned flush() override;
+    void copy_to(const sockaddr_in &end) override { transmit(&end); }
+    int queued() const override { return queued_; }
+    void drop() override { queued_ = 0; }
+    void send_to(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes) override;
+    int receive(std::int64_t timeout_ns) override;
+    bool drained() const override { return drained_; }
+    void interrupt() override;
 
-    // About so many bytes of packets wait below this socket at a time, and the others in flush().
-    void keep_below(std::size_t bytes);
-    std::size_t below() const { return below_; }
-
-    // Packets from here overtake others of this host that wait for the same interface, where its queue has priorities,
-    // as Linux's own has (tc-pfifo_fast(8)).
-    void overtake();
-
-    // Returns a buffer for the next packet, which is sent with the batch, at the latest at flush().
-    std::uint8_t *next();
-    // How often the system reported that nobody listens at the target any more.
-    unsigned flush();
-
-    // Sends the batch to another address as well; it is kept until it is dropped.
-    void copy_to(const sockaddr_in &end) { transmit(&end); }
-    int queued() const { return queued_; }
-    bool full() const { return queued_ == BATCH; }
-    void drop() { queued_ = 0; }
-
-    // Sends a datagram of any size at once, past the batch.
-    void send_to(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes);
-
-    // Waits up to timeout_ns, then reads what has arrived; returns the number of datagrams, whose bytes are packet(i).
-    int receive(std::int64_t timeout_ns);
-    // Whether receive() took all that had arrived.
-    bool drained() const { return drained_; }
-    // From another thread: makes the current receive(), or the next one, return at once.
-    void interrupt();
-
-    const std::uint8_t *packet(int i) const { return received_[static_cast<std::size_t>(i)].data; }
-    std::size_t bytes(int i) const { return received_[static_cast<std::size_t>(i)].bytes; }
+    // For who waits for others as well: receive() has something to do if one of them is readable.
+    int descriptor() const { return fd_; }
+    int interrupted() const { return woken_; }
 
 private:
     void transmit(const sockaddr_in *to);
@@ -91,11 +58,6 @@ private:
     void read_errors();
     // Whether packets from there are received.
     bool is_wanted(const sockaddr_in &source) const;
-
-    struct Received {
-        const std::uint8_t *data;
-        std::size_t bytes;
-    };
 
     struct Early {
         sockaddr_in source;
@@ -115,7 +77,6 @@ private:
     std::size_t packet_bytes_ = 0;
     int queued_ = 0;
     std::vector<std::uint8_t> out_, in_;
-    std::vector<Received> received_;
     std::vector<Early> early_, replayed_;  // what came during echo()
     mmsghdr tx_[BATCH]{}, rx_[BUNDLES]{};
     iovec tx_iov_[BATCH]{}, rx_iov_[BUNDLES]{};

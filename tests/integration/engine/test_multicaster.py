@@ -256,7 +256,10 @@ def test_a_receiver_that_is_gone_is_not_taken_for_the_switch(bench: Bench) -> No
     for position in range(4 * SLOTS):
         bench.send(chunk(position))
         time.sleep(0.001)
-    assert bench.host.stats()["packets_sent"] >= SLOTS
+    give_up = time.monotonic() + SOON_S
+    while bench.host.stats()["packets_sent"] < SLOTS:  # The host may be slower than this.
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
     bench.host.halt()
     assert bench.host.stats()["refused"] == 0
 
