@@ -1,5 +1,5 @@
-// How far a receiver of chunks is: in the vector of its NACKs, and behind the header of its acknowledgements. And how far
-// the source is, in its answer. Source: docs/protocol.md, "A stream of chunks".
+// How far a receiver of chunks is: in the vector of its NACKs, and behind the header of its acknowledgements. And how
+// far the source is, in its answer. Source: docs/protocol.md, "A stream of chunks".
 #pragma once
 
 #include <cstdint>
