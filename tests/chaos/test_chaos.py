@@ -48,7 +48,7 @@ def test_a_run_ends_well_or_says_who_is_missing(kind: str, player: Player) -> No
 @pytest.mark.parametrize(
     "workload, blows, failures, returns",
     [
-        pytest.param(SMALL, killed(0.02, 0.8), 2, 1, id="killed twice", marks=pytest.mark.slow),
+        pytest.param(SMALL, killed(0.02, 0.8), 2, 1, id="killed twice", marks=(pytest.mark.slow, pytest.mark.crossed)),
         pytest.param(LARGE_BUCKETS, killed(0.3), 1, 0, id="killed half-way through a bucket"),
         pytest.param(LONG, STALLED, 1, 1, id="stopped", marks=pytest.mark.slow),
     ],

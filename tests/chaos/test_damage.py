@@ -11,7 +11,8 @@ from tests.property import fabric
 
 
 @pytest.mark.parametrize(
-    "results", [4_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
+    "results",
+    [4_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.crossed, pytest.mark.timeout(1800)])],
 )
 def test_of_damage_in_switch_and_network_nothing_is_believed(results: int) -> None:
     outcome = campaign(results, seed=1)

@@ -115,14 +115,14 @@ def test_every_collective_has_its_rows() -> None:
             "inagg+mcast:via_server",
             payload_limit_gbps("40mbit"),
             ("--loss", "0.02", "--reorder", "0.02"),
-            marks=pytest.mark.slow,
+            marks=(pytest.mark.slow, pytest.mark.crossed),
         ),
         # The server's link carries the sum once for each of both ranks.
         pytest.param(
             "inagg",
             payload_limit_gbps("40mbit") / 2,
             ("--loss", "0.02", "--duplicate", "0.02"),
-            marks=pytest.mark.slow,
+            marks=(pytest.mark.slow, pytest.mark.crossed),
         ),
         # Both ranks' tensors to the server, the sum from there.
         (

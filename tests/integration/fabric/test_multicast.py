@@ -372,7 +372,9 @@ def test_streams_return_to_the_switch_again_and_again(kind: str, fabric: Fabric)
 
 
 @pytest.mark.parametrize("fabric", [()], indirect=True, ids=["good links"])
-@pytest.mark.parametrize("kind", ["of a server", pytest.param("of workers", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["of a server", pytest.param("of workers", marks=(pytest.mark.slow, pytest.mark.crossed))]
+)
 def test_streams_return_from_a_switch_that_was_stopped(kind: str, fabric: Fabric) -> None:
     """Its controller waits a while before it starts another one."""
     with playing_on(fabric, kind, STREAMS[kind]) as playing:

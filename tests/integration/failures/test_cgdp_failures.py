@@ -13,7 +13,9 @@ from tests.chaos.training import TrainingRun
 DEADLINE_S = 3
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=(pytest.mark.slow, pytest.mark.crossed))]
+)
 def test_a_rank_that_goes_is_named(number: signal.Signals) -> None:
     before = set(os.listdir("/dev/shm"))
     run = TrainingRun.start("--mechanism", "cgdp", "--workers", "3", "--epochs", "2000", "--deadline", str(DEADLINE_S))

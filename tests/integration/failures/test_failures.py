@@ -89,7 +89,7 @@ def undisturbed(shared_fabric: Fabric) -> str:
 
 
 @pytest.mark.parametrize(
-    "mechanism", ["inagg+mcast", pytest.param("inagg", marks=pytest.mark.slow)]
+    "mechanism", ["inagg+mcast", pytest.param("inagg", marks=(pytest.mark.slow, pytest.mark.crossed))]
 )  # With a server, that has to follow the ranks.
 def test_training_survives_a_killed_switch_and_returns_to_it(
     mechanism: str, train: Callable[..., TrainingRun], shared_fabric: Fabric, undisturbed: str, tmp_path: Path
@@ -222,7 +222,7 @@ def by_hosts() -> Callable[[str, int], list[str]]:
             ],
         ),
         ("ring+mcast", signal.SIGKILL),
-        pytest.param("mcast", signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param("mcast", signal.SIGKILL, marks=(pytest.mark.slow, pytest.mark.crossed)),
         pytest.param("sfb:multicast/ring", signal.SIGKILL, marks=pytest.mark.slow),
     ],
 )

@@ -50,7 +50,12 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize(
-    "mechanism", ["hybcomm/ring", pytest.param("adam:servers=2", marks=pytest.mark.slow), "poseidon:servers=2"]
+    "mechanism",
+    [
+        "hybcomm/ring",
+        pytest.param("adam:servers=2", marks=(pytest.mark.slow, pytest.mark.crossed)),
+        "poseidon:servers=2",
+    ],
 )
 def test_the_weights_are_those_of_one_process(mechanism: str, reference: dict[str, Tensor], tmp_path: Path) -> None:
     _, weights = trained(mechanism, tmp_path / "weights.pt")

@@ -67,7 +67,7 @@ def test_the_weights_are_those_of_one_process(with_servers: Run, reference: Run)
     ("mechanism", "split", "summed"),
     [
         ("ralp:split=classifier.1:all/ring", "classifier.1", 20280),
-        pytest.param("ralp:threshold=-9/ring", None, 31294, marks=pytest.mark.slow),
+        pytest.param("ralp:threshold=-9/ring", None, 31294, marks=(pytest.mark.slow, pytest.mark.crossed)),
     ],
 )
 def test_so_they_are_wherever_it_is_cut(
@@ -80,7 +80,9 @@ def test_a_rerun_has_the_same_bits(with_servers: Run, tmp_path: Path) -> None:
     assert train(tmp_path / "weights.pt", "ralp").result["weights_sha256"] == with_servers.result["weights_sha256"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=(pytest.mark.slow, pytest.mark.crossed))]
+)
 def test_a_tail_without_its_server_ends_the_run_by_name(number: signal.Signals) -> None:
     run = TrainingRun.start(
         "--epochs", "2000", "--deadline", str(DEADLINE_S), "--mechanism", "ralp/ring", "--workers", "2"

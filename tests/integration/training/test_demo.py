@@ -126,7 +126,8 @@ def test_fabric_links_carry_every_chunk_once_each_way(demo: Demo) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow)]
+    ("number", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 130, marks=(pytest.mark.slow, pytest.mark.crossed))],
 )
 def test_an_interrupted_demo_stops_what_it_started(tmp_path: Path, number: signal.Signals, code: int) -> None:
     with (tmp_path / "log").open("w+") as log:

@@ -23,7 +23,7 @@ HEADER_BYTES, SERVERS_ARE_TOLD_BYTES = 300, 2500
 pytestmark = pytest.mark.mpi
 
 
-@pytest.fixture(scope="module", params=["3", pytest.param("2 4 8", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["3", pytest.param("2 4 8", marks=(pytest.mark.slow, pytest.mark.crossed))])
 def workers(request: pytest.FixtureRequest) -> list[int]:
     return [int(word) for word in request.param.split()]
 
