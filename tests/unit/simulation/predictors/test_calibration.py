@@ -153,7 +153,9 @@ def test_the_command_prints_intervals_by_kind() -> None:
     pages = [str(PAGES / f"{page}.json") for page in ("simulator-accuracy", "emulated-strategies")]
     printed = CliRunner().invoke(main, ["calibrate", *pages], catch_exceptions=False).stdout
     hosts = Calibration.of(measured_cells([Path(page) for page in pages])).ratios("ring")
-    assert {"all", "fabric", "hosts", str(hosts.cells), f"{hosts.low - 1:+.1%}", f"{hosts.high - 1:+.1%}"} <= set(printed.split())
+    assert {"all", "fabric", "hosts", str(hosts.cells), f"{hosts.low - 1:+.1%}", f"{hosts.high - 1:+.1%}"} <= set(
+        printed.split()
+    )
     as_json = CliRunner().invoke(main, ["calibrate", *pages, "--together", "--coverage", "0.8", "--json"]).stdout
     calibration = Calibration.from_json(as_json)
     assert calibration.coverage == 0.8 and set(calibration.groups) == {ALL}
