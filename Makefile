@@ -20,6 +20,8 @@ TIMED := tests/docs tests/integration tests/chaos tests/emulation
 # Elements in a packet, with which the packet engine's tests run beside those that they are written with. Any others pass
 # as well: make test-all SIZES="256 1024".
 SIZES ?= 2048
+# test_xdp.py chooses both by itself.
+ENGINE := tests/integration/engine --ignore tests/integration/engine/test_xdp.py
 DEALT := --dist loadfile --no-loadscope-reorder
 WORKERS ?= 2
 
@@ -58,12 +60,11 @@ test: CHOSEN := -m "not slow"
 test test-all: $(STAMP)
 	$(DRAWN) $(BIN)/python -m pytest $(COMPUTING) $(CHOSEN) --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
 	@for elements in $(SIZES); do \
-	    NETFOLD_TEST_ELEMENTS=$$elements $(BIN)/python -m pytest tests/integration/engine $(CHOSEN) \
+	    NETFOLD_TEST_ELEMENTS=$$elements $(BIN)/python -m pytest $(ENGINE) $(CHOSEN) \
 	        --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ] || exit 1; \
 	done
 	@# In one process, as only one has an interface's queue.
-	$(BIN)/python -m tests.xdp_namespace tests/integration/engine --ignore tests/integration/engine/test_xdp.py $(CHOSEN) \
-	    $(PYTEST_FLAGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m tests.xdp_namespace $(ENGINE) $(CHOSEN) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
 	$(DRAWN) $(BIN)/python -m pytest $(TIMED) $(CHOSEN) --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
 
 test-torch: $(STAMP)
