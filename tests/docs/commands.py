@@ -59,7 +59,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     r"emulation conformance .*": Elsewhere("needs p4c and its sources"),
     r"netfold switch --like-bmv2": [Smaller("$", " --json-version")],
     r"(shell|finsy)/bin/python .*|PYTHON=.*ptf/run\.sh": Elsewhere("needs other P4Runtime clients, installed apart"),
-    r".*[A-Z]{4,}.*\.\.\.|hostlib (poseidon|models) MODEL.*|emulation topology FILE|.*--model NAME": Elsewhere(
+    r".*[A-Z]{4,}.*\.\.\.|hostlib (poseidon|models) MODEL.*|emulation (topology|run) FILE.*|.*--model NAME": Elsewhere(
         "a form, no command"
     ),
     r"python3 -m (venv|pip install --constraint) .*": Elsewhere("what `make` does; test_tutorials.py has the base install"),
