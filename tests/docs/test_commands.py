@@ -23,8 +23,14 @@ RUNNABLE = [page for page in PAGES if any(isinstance(small(plain(each)), str) fo
 
 
 def _one_of_ci(page: Path) -> Any:
-    """Commands of measurements are mostly those of other pages, with other options."""
-    return pytest.param(page, marks=pytest.mark.crossed) if page.parent.name == "measurements" else page
+    """Commands of measurements are mostly those of other pages, with other options. So are those of some long pages."""
+    crossed = page.parent.name == "measurements" or page.name in (
+        "mechanisms.md",
+        "models.md",
+        "paper.md",
+        "simulation.md",
+    )
+    return pytest.param(page, marks=pytest.mark.crossed) if crossed else page
 
 
 @pytest.fixture

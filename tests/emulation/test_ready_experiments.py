@@ -14,10 +14,15 @@ from emulation.experiments.runner import ready_experiments
 from simulation.experiments.experiment_file import read_experiment
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
+# Their cells are like those of the others.
+ALIKE = ("bandwidth", "consolidation", "fabric-vs-host", "poseidon", "window", "workers")
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", ready_experiments())
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.crossed] if name in ALIKE else []) for name in ready_experiments()],
+)
 def test_it_runs_to_its_end_in_miniature(name: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
     command = [sys.executable, "-m", "emulation", "run", name, "--miniature", "--output", str(output), "--json"]

@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-PYTHONS = (*(pytest.param(version, marks=pytest.mark.crossed) for version in ("3.10", "3.12")), "3.11", "3.13")
+PYTHONS = (*(pytest.param(version, marks=pytest.mark.crossed) for version in ("3.10", "3.12", "3.13")), "3.11")
 BASE_MB = 150
 PINNED = {**os.environ, "PIP_CONSTRAINT": str(ROOT / "constraints.txt"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 CPU_ONLY = "+cpu"

@@ -153,7 +153,9 @@ def evaluate(e: dict[str, Any]) -> int:
     )
 
 
-@pytest.mark.parametrize("bits", [8, 32, 48, 64, 100, 128, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "bits", [8, 32, 48, 64, 100, 128, pytest.param(300, marks=(pytest.mark.slow, pytest.mark.crossed))]
+)
 def test_expressions_compute_what_unbounded_integers_would(bits: int) -> None:
     @settings(max_examples=3, deadline=None)
     @given(st.lists(trees(bits), min_size=40, max_size=40))
