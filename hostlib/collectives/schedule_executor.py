@@ -19,11 +19,9 @@ from torch import Tensor
 
 from hostlib.errors import ScheduleError
 from hostlib.schedules.schedule import Compute, Operation, Receive, Send, describe, is_host
+from hostlib.schedules.segments import SEGMENT_BYTES, segments_ahead, senders
 from hostlib.transport.send_queue import SendQueue
 from hostlib.transport.transport import MulticastTransport, Pending, Transport, settle
-
-SEGMENT_BYTES = 1 << 20  # of a message: one segment is added while the next ones arrive
-SEGMENTS_AHEAD = 32  # at least this many segments are requested before they are needed
 
 
 class SwitchSum(Protocol):
@@ -125,7 +123,7 @@ class ScheduleExecutor:
             ahead: also send messages now and request all that are expected; only if no other list is in progress.
         """
         steps = list(self._steps(operations, pieces))
-        most = segments_ahead(operations, 1 + max((step.segment for step in steps), default=0))
+        most = segments_ahead(len(senders(operations)), 1 + max((step.segment for step in steps), default=0))
         playing = Playing(pieces, average, streams or {}, deque(steps), deque(steps), most)
         if ahead:
             playing.most = len(steps)
@@ -252,18 +250,6 @@ def _joins(operation: Operation, together: list[Operation]) -> bool:
         isinstance(other, Receive) and other.piece == operation.piece and other.peer != operation.peer
         for other in together
     )
-
-
-def segments_ahead(operations: Iterable[Operation], longest: int) -> int:
-    """How many segments a host requests before it needs them: two per host that sends to it, and all of two operations.
-
-    With fewer, hosts with long pieces could wait for each other in a circle.
-
-    Args:
-        longest: segments of the longest piece.
-    """
-    senders = {operation.peer for operation in operations if isinstance(operation, Receive)}
-    return max(SEGMENTS_AHEAD, 2 * len(senders), 2 * longest)
 
 
 def _segments(piece: Tensor) -> tuple[Tensor, ...]:

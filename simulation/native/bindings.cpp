@@ -85,7 +85,7 @@ void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::
           const Table<std::int64_t> &tensors, std::vector<Job> jobs, std::int64_t overhead_ps, bool store_and_forward,
           bool store_and_aggregate, std::uint64_t turn_bytes, std::uint64_t window_bytes, std::int64_t timeout_ps) {
     require(ps_per_byte.shape(0) == latency.shape(0) && loss.shape(0) == latency.shape(0) && nodes.shape(1) == 5
-                && tensors.shape(1) == 8,
+                && tensors.shape(1) == 9,
             "the tables have other shapes");
     std::vector<Link> links;
     for (std::size_t i = 0; i < latency.shape(0); i++) links.push_back({ps_per_byte(i), latency(i), loss(i)});
@@ -100,7 +100,8 @@ void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::
         all.push_back({static_cast<std::int32_t>(tensors(i, 0)), static_cast<std::int32_t>(tensors(i, 1)),
                        tensors(i, 2), static_cast<std::int32_t>(tensors(i, 3)),
                        static_cast<std::int32_t>(tensors(i, 4)), static_cast<std::int32_t>(tensors(i, 5)),
-                       static_cast<std::int32_t>(tensors(i, 6)), static_cast<std::int32_t>(tensors(i, 7))});
+                       static_cast<std::int32_t>(tensors(i, 6)), static_cast<std::int32_t>(tensors(i, 7)),
+                       static_cast<std::uint64_t>(tensors(i, 8))});
     new (self)
         Simulator(Model(std::move(links), std::move(tree), std::move(programs), std::move(all), std::move(jobs),
                         {overhead_ps, store_and_forward, store_and_aggregate, turn_bytes, window_bytes, timeout_ps}));

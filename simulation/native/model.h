@@ -68,6 +68,7 @@ struct Tensor {
     std::int32_t order;  // in a server's distribution
     std::int32_t first;  // of the parts of one tensor; itself if it is whole
     std::int32_t lane;   // a worker does those of one lane one by one; 0: the job's channels hold for it
+    std::uint64_t ahead_bytes;  // of a worker's message to a server, which requests so many ahead; 0: all
 };
 
 enum class Order : std::uint8_t { round_robin, block, random, priority };

@@ -38,6 +38,7 @@ from hostlib.schedules.schedule import (
     is_host,
     worker,
 )
+from hostlib.schedules.segments import segments_ahead
 from hostlib.topology.topology import Topology
 from simulation._kernel import Kernel
 from simulation._kernel import job as kernel_job
@@ -163,6 +164,14 @@ def operations(job: Job) -> int:
     return len(schedule.nodes[worker(0)]) * workers * len(summed)
 
 
+def _ahead_bytes(network: Network, workers: int, message_bytes: int) -> int:
+    """What a server requests of a worker's message ahead: its share of the segments; 0: all of it."""
+    if network.segment_bytes == 0:
+        return 0
+    segments = segments_ahead(workers, -(-message_bytes // network.segment_bytes))
+    return -(-segments // workers) * network.segment_bytes
+
+
 def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: bool = True) -> Played:
     """Simulate jobs to their end.
 
@@ -229,6 +238,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
                     tensor.order,
                     first,
                     lanes[tensor.collective],
+                    _ahead_bytes(network, job.workers, -(-elements // pieces) * tensor.element_bytes),
                 )
             )
         servers = {name for each in made for name in each.compiled.names if name.startswith("server")}
@@ -250,7 +260,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
         raise SimulationError(f"at most {MAX_TENSORS} messages' tensors and {MAX_NODES} nodes can be played")
     kernel = Kernel(
         network_tree.ps_per_byte, network_tree.latency_ps, network_tree.loss, network_tree.nodes, programs,
-        np.array(tensors, np.int64).reshape(-1, 8), kernel_jobs, network.overhead_ns * PS_PER_NS, network.store_and_forward,
+        np.array(tensors, np.int64).reshape(-1, 9), kernel_jobs, network.overhead_ns * PS_PER_NS, network.store_and_forward,
         network.store_and_aggregate, network.turn_bytes, network.window_bytes,
         network.timeout_ns * PS_PER_NS,
     )  # fmt: skip

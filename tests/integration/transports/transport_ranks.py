@@ -19,9 +19,9 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from hostlib.collectives.mechanism_executor import MechanismExecutor
-from hostlib.collectives.schedule_executor import SEGMENT_BYTES
 from hostlib.mechanisms.mechanism import Mechanism, find, registered
 from hostlib.schedules.schedule import Receive, Send, is_host, piece_bounds, server, worker
+from hostlib.schedules.segments import SEGMENT_BYTES
 from hostlib.system.tcp_counters import tcp_bytes
 from hostlib.transport.gloo_transport import GlooTransport
 from hostlib.transport.mpi_transport import MpiTransport

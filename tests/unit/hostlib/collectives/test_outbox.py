@@ -13,11 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from hostlib.collectives.schedule_executor import SEGMENTS_AHEAD, in_turns, segments_ahead
+from hostlib.collectives.schedule_executor import in_turns
 from hostlib.errors import RunError
 from hostlib.mechanisms.mechanism import find, registered
 from hostlib.schedules.contract import Collective
 from hostlib.schedules.schedule import Operation, Receive, Schedule, Send
+from hostlib.schedules.segments import SEGMENTS_AHEAD, segments_ahead, senders
 from hostlib.transport.send_queue import SendQueue
 
 BETWEEN_WORKERS = [
@@ -120,7 +121,7 @@ class Host:
             for segment in range(segments)
             for operation in together
         ]
-        self.ahead = segments_ahead(operations, segments)
+        self.ahead = segments_ahead(len(senders(operations)), segments)
         self.at = self.looked = self.coming = 0
         self.numbers: Counter[tuple[str, str, int, int]] = Counter()
         self.received: Counter[tuple[str, str, int, int]] = Counter()
