@@ -149,7 +149,7 @@ void Schedules::emit(State &s, std::int32_t n, std::int32_t o) {
     }
     const bool goes_on = op.source >= 0 && !s.end.empty();
     const Time end = goes_on ? std::max(events_.now(), s.end[op.source]) : events_.now();
-    const std::uint64_t bytes = model_.piece_bytes(model_.tensors[s.tensor], op.piece);
+    const std::uint64_t bytes = message_bytes(s, n, op);
     const auto make = [&](std::int32_t target, std::int32_t target_op) {
         const bool first = !model_.nodes[p.nodes[n]].is_switch;
         return links_.add({&s, o, n, target, target_op, op.distance, p.nodes[n], -1, bytes, end, first});
@@ -170,6 +170,18 @@ void Schedules::emit(State &s, std::int32_t n, std::int32_t o) {
     }
     if (model_.jobs[s.job].slots > 0 && model_.opens(p, n, op)) return open(s, o, id);
     links_.send(id, end);
+}
+
+// What a piece takes on a link. Frames of the slot protocol are of one size: the last one of a piece is padded.
+std::uint64_t Schedules::message_bytes(const State &s, std::int32_t n, const Op &op) const {
+    const Program &p = *s.program;
+    const std::uint64_t bytes = model_.piece_bytes(model_.tensors[s.tensor], op.piece);
+    const Job &job = model_.jobs[s.job];
+    // Servers behind a switch send frames, too.
+    const bool in_frames = p.servers_stream || model_.nodes[p.nodes[n]].is_switch || op.kind == Kind::multicast
+                           || model_.nodes[p.nodes[op.target]].is_switch;
+    if (job.frame_bytes == 0 || !in_frames) return bytes;
+    return (bytes + job.frame_bytes - 1) / job.frame_bytes * job.frame_bytes;
 }
 
 // A host has handed over a tensor. Its prologue leaves, and what the tensor carries when the prologue's result is

@@ -254,7 +254,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
                 any(np.any(each.compiled.ops[:, 1]) for each in made),
             )
         kernel_jobs.append(
-            _kernel_job(job, with_servers, stand, first_tensor, (slots, network.slot_bytes, trips, request_share))
+            _kernel_job(job, with_servers, stand, first_tensor, (slots, network.slot_bytes if slots or network.frame_bytes else 0, trips, request_share))
         )
     if len(tensors) > MAX_TENSORS or len(network_tree.nodes) > MAX_NODES:
         raise SimulationError(f"at most {MAX_TENSORS} messages' tensors and {MAX_NODES} nodes can be played")
