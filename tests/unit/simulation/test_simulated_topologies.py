@@ -62,7 +62,7 @@ def test_the_slowest_cable_is_what_a_sum_takes() -> None:
 def test_delays_and_stored_frames_add_up_along_the_longest_way() -> None:
     # worker2 is three cables from the core, so the sum takes six; five of them end in a switch.
     assert end_ms("inagg+mcast", tree(delay_ns=MS)) == pytest.approx(8 + 6)
-    assert end_ms("inagg+mcast", tree(), frame_bytes=12_500) == pytest.approx(8 + 5 * 0.1)
+    assert end_ms("inagg+mcast", tree(), frame_bytes=12_500, slot_bytes=12_500) == pytest.approx(8 + 5 * 0.1)
 
 
 def test_each_cable_carries_a_sum_once_each_way() -> None:

@@ -32,7 +32,7 @@ def played(mechanism: str, topology: Topology, seed: int = 1) -> Played:
 
 def test_chunks_do_not_come_back_to_their_rack_and_receivers_ask_for_more() -> None:
     """Emulated leaves and hosts carry as much: docs/protocol.md, "A stream of chunks"."""
-    workers, racks, size = 6, 3, 6 * 32_000_000
+    workers, racks, size = 6, 3, 6 * (32 << 20)
     share, chunks = size // workers, slots_of_stream(workers) // 2
     values, frame = PHYSICAL.slot_frame()
     asks = (frame - values + 12) / frame / chunks  # with 12 bytes, for each byte of so many chunks
@@ -53,13 +53,14 @@ def test_chunks_do_not_come_back_to_their_rack_and_receivers_ask_for_more() -> N
 @pytest.mark.parametrize("semantics", ["runtime", "papers"])
 def test_racks_are_found_and_sum_at_their_leaves(semantics: str) -> None:
     """The mechanism's option `racks` is not needed."""
-    scenario = Scenario(bare(MEGABYTE), "inagg+mcast", 16, Network(GIGABIT, racks=4))
+    size = 1 << 20  # whole packets
+    scenario = Scenario(bare(size), "inagg+mcast", 16, Network(GIGABIT, racks=4))
     if semantics == "papers":
         scenario = replace(scenario, semantics=PAPERS)
     link_bytes = scenario.play().link_bytes
     for name in LEAVES:  # one tensor for each rack, whatever it has of workers
-        assert link_bytes[name] == (MEGABYTE, MEGABYTE)
-    assert all(link_bytes[f"worker{n}"] == (MEGABYTE, MEGABYTE) for n in range(16))
+        assert link_bytes[name] == (size, size)
+    assert all(link_bytes[f"worker{n}"] == (size, size) for n in range(16))
 
 
 def test_a_leafs_uplinks_share_its_rate() -> None:
