@@ -107,8 +107,8 @@ class Job:
             raise SimulationError(f"{self.mechanism.what} and has no schedule; legal are {legal}")
         if self.mechanism.same_host:
             raise SimulationError(
-                f"{self.mechanism.name}: ranks that share a host are not simulated; legal is the same mechanism "
-                "without same_host=shm, and a worker for each host"
+                f"{self.mechanism.name}: sums in a host's memory are not simulated; legal is the same mechanism "
+                "without same_host=shm, with a worker for each host, or GPUs of a host that sum over their links first"
             )
 
 
