@@ -107,8 +107,8 @@ class Job:
             raise SimulationError(f"{self.mechanism.what} and has no schedule; legal are {legal}")
         if self.mechanism.same_host:
             raise SimulationError(
-                f"{self.mechanism.name}: sums in a host's memory are not simulated; legal is the same mechanism "
-                "without same_host=shm, with a worker for each host, or GPUs of a host that sum over their links first"
+                f"{self.mechanism.name}: ranks that share a host are not simulated; legal is the same mechanism "
+                "without same_host=shm, and a worker for each host, or several GPUs in each (--gpus-per-host)"
             )
 
 
@@ -254,7 +254,13 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
                 any(np.any(each.compiled.ops[:, 1]) for each in made),
             )
         kernel_jobs.append(
-            _kernel_job(job, with_servers, stand, first_tensor, (slots, network.slot_bytes if slots or network.frame_bytes else 0, trips, request_share))
+            _kernel_job(
+                job,
+                with_servers,
+                stand,
+                first_tensor,
+                (slots, network.slot_bytes if slots or network.frame_bytes else 0, trips, request_share),
+            )
         )
     if len(tensors) > MAX_TENSORS or len(network_tree.nodes) > MAX_NODES:
         raise SimulationError(f"at most {MAX_TENSORS} messages' tensors and {MAX_NODES} nodes can be played")
