@@ -102,6 +102,12 @@ def _place(old: str) -> list[str] | None:
     help="Elements in a packet: 64, 256, 1024 or 2048. With more than 256, links of --on netns have an MTU of 9000.",
 )
 @click.option(
+    "--window",
+    type=types.N,
+    help="Packets of an all-reduce that each rank has outstanding, 1 to 128, however many are lost "
+    "[default: NETFOLD_WINDOW or, without it, as many as losses and the pool's 128 slots allow].",
+)
+@click.option(
     "--beside-tcp",
     is_flag=True,
     help="Send a TCP stream (CUBIC) from the first host to one more, over the same link; needs --bandwidth.",

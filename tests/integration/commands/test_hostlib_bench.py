@@ -105,6 +105,36 @@ def test_every_collective_has_its_rows() -> None:
         assert row["size_bytes"] in (1000, 996, 192 << 10)
 
 
+@pytest.mark.parametrize("how", ["--window", "NETFOLD_WINDOW"])
+def test_a_static_window_is_what_is_outstanding(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On links with a delay each window takes a round trip; the other rank's own window is as large."""
+    times_ms = []
+    for packets in (4, 32):
+        asked = ["--mechanism", "inagg+mcast", "--workers", "2", "--size", "64K", "--delay", "5ms"]
+        if how == "--window":
+            asked += [how, str(packets)]
+        else:
+            monkeypatch.setenv(how, str(packets))
+        (row,) = bench(*asked, "--iterations", "1", "--repeats", "1")
+        assert row["wrong"] == 0 and row["by_hosts"] == 0
+        times_ms.append(row["time_us"] / 1000)
+    narrow, wide = times_ms
+    assert narrow > 64 / 4 * 2 * 5, "64 packets, four in each round trip of 10 ms"
+    assert wide < narrow / 2
+
+
+def test_a_path_that_there_is_not_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NETFOLD_PATH", "dpdk")
+    with start("--mechanism", "inagg+mcast", "--workers", "2", "--size", "1K") as running:
+        printed, complained = running.communicate(timeout=60)
+    assert running.returncode == 1
+    said = [line for line in complained.splitlines() if not line.startswith("measuring")]
+    assert re.fullmatch(
+        r"error: rank [01]: NETFOLD_PATH=dpdk: it is udp or xdp; the other ranks were stopped", said.pop()
+    )
+    assert not said and json.loads(printed).keys() == {"error"}
+
+
 @pytest.mark.root
 @pytest.mark.parametrize(
     ("mechanism", "limit_gbps", "faults"),
