@@ -289,14 +289,15 @@ def _calibrate(asked: bool, path: Path | None, as_json: bool) -> None:
 
 def _path(as_json: bool) -> None:
     _require_only("--path", "measures one rank's engine alone; --json is legal beside it", ("--json",))
-    from hostlib.bench.host_path import ELEMENTS, PATHS, measure_paths, print_rates
+    from hostlib.bench.host_path import PATHS, measure_paths, print_rates
+    from hostlib.protocol.framing import V1MODEL_ELEMENTS
     from hostlib.text.progress_lines import PlainProgress
 
-    with PlainProgress("rows", len(PATHS) * len(ELEMENTS)) as advance:
+    with PlainProgress("rows", len(PATHS) * len(V1MODEL_ELEMENTS)) as advance:
 
         def skip(reason: str) -> None:
             click.echo(reason, err=True)
-            for _ in ELEMENTS:
+            for _ in V1MODEL_ELEMENTS:
                 advance()
 
         rates = measure_paths(lambda rate: advance(), skip=skip)
