@@ -235,6 +235,18 @@ def test_large_packets_have_links_that_carry_them_and_fewer_headers() -> None:
     assert 1.009 * (4 << 20) < large["sent_bytes"] < 1.06 * (4 << 20)
 
 
+def await_bytes(space: str, interface: str, count: int) -> None:
+    """Wait until so many bytes have come in over a link."""
+    show = ["ip", "-n", space, "-s", "-j", "link", "show", "dev", interface]
+    give_up = time.monotonic() + 60
+    while time.monotonic() < give_up:
+        (link,) = json.loads(subprocess.run(show, capture_output=True, text=True, check=True).stdout)
+        if link["stats64"]["rx"]["bytes"] >= count:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{interface} carried less than {count} bytes in a minute")
+
+
 @pytest.mark.root
 def test_what_the_hosts_did_without_the_switch_is_not_the_fabrics() -> None:
     options = ("--on", "netns", "--workers", "2", "--bandwidth", "20mbit", "--mechanism", "inagg+mcast", "--size", "4M")
@@ -242,7 +254,7 @@ def test_what_the_hosts_did_without_the_switch_is_not_the_fabrics() -> None:
         assert running.stderr is not None
         assert running.stderr.readline().startswith("measuring")
         (middle,) = (name for name in namespaces(running.pid) if not re.search(r"h[0-9]+$", name))
-        time.sleep(2)  # of the warm-up's two seconds
+        await_bytes(middle, "s1", 1 << 20)  # of four in the warm-up
         for pid in processes_in(middle):
             if b"emulation\0switch" in Path("/proc", pid, "cmdline").read_bytes():
                 os.kill(int(pid), signal.SIGKILL)
