@@ -115,9 +115,9 @@ def test_a_static_window_is_what_is_outstanding(how: str, monkeypatch: pytest.Mo
             asked += [how, str(packets)]
         else:
             monkeypatch.setenv(how, str(packets))
-        (row,) = bench(*asked, "--iterations", "1", "--repeats", "1")
+        (row,) = bench(*asked, "--iterations", "1", "--repeats", "3")
         assert row["wrong"] == 0 and row["by_hosts"] == 0
-        times_ms.append(row["time_us"] / 1000)
+        times_ms.append(row["fastest_us"] / 1000)
     narrow, wide = times_ms
     assert narrow > 64 / 4 * 2 * 5, "64 packets, four in each round trip of 10 ms"
     assert wide < narrow / 2
