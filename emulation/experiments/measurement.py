@@ -60,12 +60,12 @@ class Snapshot:
 
     at_s: float
     links: Bytes
-    switches_s: dict[str, float]
     busy_s: float
     total_s: float
     switches: dict[str, ProcessTimes]
+    controller: ProcessTimes
     ranks: dict[tuple[str, int], ProcessTimes]
-    others: list[ProcessTimes]
+    this: ProcessTimes
 
     @classmethod
     def of(cls, fabric: RunningNetwork, ranks: Iterable[tuple[str, int]]) -> Snapshot:
@@ -75,45 +75,41 @@ class Snapshot:
             ranks: (host, pid) of all ranks.
         """
         busy, total = cpu_seconds()
-        switches = {name: ProcessTimes.of(fabric.processes[name].pid, True) for name in fabric.topology.switches}
-        others = [fabric.processes[name].pid for name in fabric.processes if name not in switches]
         return cls(
             time.monotonic(),
             fabric.carried(),
-            fabric.cpu_s(),
             busy,
             total,
-            switches,
+            {name: ProcessTimes.of(fabric.processes[name].pid, True) for name in fabric.topology.switches},
+            ProcessTimes.of(fabric.processes["controller"].pid),
             {(name, pid): ProcessTimes.of(pid) for name, pid in ranks},
-            [ProcessTimes.of(pid) for pid in (*others, os.getpid())],
+            ProcessTimes.of(os.getpid()),
         )
 
     def until(self, end: Snapshot) -> Usage:
         """The usage between two snapshots."""
         wall_s = end.at_s - self.at_s
-        cpu = {name: (end.switches_s[name] - spent) / wall_s for name, spent in self.switches_s.items()}
+        switches = {name: times.since(self.switches[name]) for name, times in end.switches.items()}
+        controller = end.controller.since(self.controller)
+        cpu = {name: times.cpu_s / wall_s for name, times in (*switches.items(), ("controller", controller))}
         cpu["machine"] = (end.busy_s - self.busy_s) / max(end.total_s - self.total_s, 1e-9)
         links = {
             name: (sent - self.links[name][0], received - self.links[name][1])
             for name, (sent, received) in end.links.items()
         }
-        return Usage(links, cpu, self._lack(end, wall_s))
-
-    def _lack(self, end: Snapshot, wall_s: float) -> Lack:
-        switches = {name: times.since(self.switches[name]) for name, times in end.switches.items()}
         ranks = {key: times.since(self.ranks[key]) for key, times in end.ranks.items()}
-        rest = [times.since(earlier) for times, earlier in zip(end.others, self.others, strict=True)]
-        own_s = sum(each.cpu_s for each in (*switches.values(), *ranks.values(), *rest))
+        own_s = sum(each.cpu_s for each in (*switches.values(), controller, *ranks.values(), end.this.since(self.this)))
         total_s = max(end.total_s - self.total_s, 1e-9)
         by_host: dict[str, float] = {}
         for (name, _), times in ranks.items():  # a host may have several
             by_host[name] = max(by_host.get(name, 0.0), times.waited_s / wall_s)
-        return Lack(
+        lack = Lack(
             {name: times.waited_s / wall_s for name, times in switches.items()},
             by_host,
             own_s / total_s,
             max(0.0, end.busy_s - self.busy_s - own_s) / total_s,
         )
+        return Usage(links, cpu, lack)
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,10 +243,7 @@ def replay(options: ReplayOptions, here: LaunchEnvironment) -> WorkerReport | No
             return None
         patience = timedelta(seconds=options.deadline_s)
         store = dist.TCPStore(here.host, here.port, is_master=False, timeout=patience, wait_for_workers=False)
-        assert context.among is not None, "ranks can form groups"
-        part = context.among(options.group) if options.group else (context, job)
-        assert part is not None, "a rank is in its own group"
-        summing, summing_job = part
+        summing, summing_job = context.own_part(options.group) if options.group else (context, job)
         collectives = tuple(find_collective(name) if name else None for name in options.collectives)
         tensors = ReplayedTensors(
             mechanism, options.elements, collectives, summing, summing_job, options.controller, options.address

@@ -20,7 +20,6 @@ from emulation.networks.switch_processes import (
     started,
 )
 from hostlib.system.http_client import HttpError, controller_status
-from hostlib.system.machine import process_cpu_seconds
 from hostlib.system.process import Process
 from hostlib.topology.topology import Topology, TopologyError
 from hostlib.transport.rendezvous import open_store
@@ -121,10 +120,6 @@ class RunningNetwork:
             return dict(self.prepared.call(lambda: controller_status(self.controller)))
         except HttpError as error:
             raise TopologyError(f"the controller does not answer: {error}") from error
-
-    def cpu_s(self) -> dict[str, float]:
-        """CPU seconds, user and system, of each living switch and the controller."""
-        return {name: process_cpu_seconds(each.pid) for name, each in self.processes.items() if each.alive}
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from hostlib.bench.local_fabric import Faults, local_fabric
 from hostlib.bench.tcp_stream import tcp_stream
 from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.fabric.job_client import require_controller
+from hostlib.fabric.static_window import require_window, static_window
 from hostlib.launch.hosts import (
     LARGEST_WORLD,
     Hosts,
@@ -33,6 +34,7 @@ from hostlib.launch.hosts import (
 from hostlib.mechanisms.mechanism import find, registered
 from hostlib.protocol.framing import V1MODEL_ELEMENTS, mtu_for
 from hostlib.protocol.header import ELEMENTS, frame_bytes
+from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.system.extras import CONTROLLER, require_installed
 from hostlib.system.network_links import QUEUE_FRAMES
 from hostlib.text import units
@@ -53,6 +55,7 @@ class RankOptions:
     Attributes:
         cells: the fields of each BenchCell.
         stream: the file of a TCP stream beside them (tcp_stream.py); None without one.
+        window: as BenchOptions has it.
     """
 
     cells: tuple[tuple[str, str], ...]
@@ -67,6 +70,7 @@ class RankOptions:
     address: str = "127.0.0.1"
     device: str = "cpu"
     stream: str | None = None
+    window: int | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -92,6 +96,8 @@ class BenchOptions:
         rate: of each link of netns, as `100mbit`; None for unlimited.
         queue: frames that wait at each end of a link with a rate; None for hostlib.system.network_links's number.
         elements: in a packet, of the fabric that is started; links of netns have the MTU that it takes.
+        window: packets of an all-reduce that each rank has outstanding; None for NETFOLD_WINDOW or, without it, a window
+            that follows losses.
         beside_tcp: the first host sends a TCP stream to one more host, over the link that its ranks use.
         controller: of a running fabric; None to start one.
         collectives: names of MEASURED. A mechanism is measured with those of them that it can do.
@@ -119,6 +125,7 @@ class BenchOptions:
     queue: int | None = None
     beside_tcp: bool = False
     elements: int = ELEMENTS
+    window: int | None = None
 
     def __post_init__(self) -> None:
         if not self.mechanisms:
@@ -147,7 +154,18 @@ class BenchOptions:
                 raise HostlibError(
                     f"a size of {size} bytes is not in {largest_item}..{LARGEST_BYTES}, one element to 4G"
                 )
+        self._check_window()
         self._check_place()
+
+    def _check_window(self) -> None:
+        static_window(SLOTS_PER_POOL)
+        if self.window is None:
+            return
+        require_window("--window", self.window, SLOTS_PER_POOL)
+        if not any(cell.collective == ALL_REDUCE and not cell.sends_messages for cell in self.cells):
+            raise HostlibError(
+                "--window is of all-reduces that the switch sums: name one of those mechanisms, as inagg+mcast"
+            )
 
     def _check_place(self) -> None:
         past = [collective for collective in self.collectives if collective != ALL_REDUCE]
@@ -231,6 +249,7 @@ class BenchOptions:
             address,
             self.device,
             stream,
+            self.window,
         )
 
 
@@ -420,6 +439,8 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
     place = options.hosts if options.rate is None else f"{options.hosts}, {options.rate}"
     if options.elements != ELEMENTS:
         place = f"{place}, packets of {options.elements} elements"
+    if options.window is not None:
+        place = f"{place}, a window of {options.window}"
     if options.device != "cpu":
         place = f"{place}, tensors on {options.device}"
     table = Table(title=f"{options.ranks} ranks, {place}", title_justify="left", box=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import statistics
 import time
 from collections import Counter
@@ -25,6 +26,7 @@ from hostlib.collectives.host_levels import HostLevelsCollective
 from hostlib.collectives.rank_collectives import RankCollectives
 from hostlib.collectives.serve import serve
 from hostlib.collectives.shared_memory import SharedMemoryCollective
+from hostlib.fabric.static_window import VARIABLE
 from hostlib.mechanisms.mechanism import find
 from hostlib.system.interfaces import link_bytes
 from hostlib.system.tcp_counters import tcp_retransmits
@@ -45,6 +47,8 @@ def measure(options: RankOptions, here: LaunchEnvironment, report: Report) -> di
         HostlibError: no controller, a missing rank, a silent switch.
     """
     torch.set_num_threads(1)
+    if options.window is not None:
+        os.environ[VARIABLE] = str(options.window)
     rows = []
     cells = [BenchCell(*each) for each in options.cells]
     servers = max(cell.servers for cell in cells)

@@ -31,17 +31,17 @@ from hostlib.errors import RunError
 from hostlib.fabric.engine_checks import for_engine
 from hostlib.protocol import constants
 from hostlib.protocol.check_words import check_words
+from hostlib.protocol.framing import JUMBO_MTU, V1MODEL_ELEMENTS
 from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.system.machine import cpu_name, pinned, usable_cores
 from hostlib.system.network_links import set_up, veth, with_tables
 from hostlib.system.network_namespace import NamespaceError, inside, namespace
 
-ELEMENTS = (64, 256, 1024, 2048)
 TENSOR_BYTES = 64 << 20
 SECONDS, LIMIT_S = 2.0, 0.5  # for each size, and for each of its limits
 DEADLINE_S = 10.0
 HERE = "127.0.0.1"
-ENDS, PREFIX_BITS, MTU = ("10.0.0.1", "10.0.0.2"), 24, 9000  # of the veth pair
+ENDS, PREFIX_BITS = ("10.0.0.1", "10.0.0.2"), 24  # of the veth pair
 PATHS = ("udp", "xdp")
 SECRET = 16 * "00"  # any takes as long
 EXACT = 2.0**-27  # of a block's largest value: what one rank's sum may miss where levels set the scale
@@ -86,7 +86,7 @@ class _Network:
 
 def measure_paths(
     report: Callable[[PathRate], None] = lambda rate: None,
-    sizes: Sequence[int] = ELEMENTS,
+    sizes: Sequence[int] = V1MODEL_ELEMENTS,
     seconds: float | None = None,
     tensor_bytes: int | None = None,
     skip: Callable[[str], None] = lambda reason: None,
@@ -148,7 +148,7 @@ def _cabled() -> Iterator[_Network]:
     """Two namespaces with a veth pair. Raises NamespaceError: it takes root."""
     with namespace("bench") as rank_space, namespace("bench") as reflector_space:
         rank, reflector = ENDS
-        with_tables(rank_space, lambda kernel: veth(kernel, "rank", "reflector", reflector_space, MTU))
+        with_tables(rank_space, lambda kernel: veth(kernel, "rank", "reflector", reflector_space, JUMBO_MTU))
         with_tables(rank_space, lambda kernel: set_up(kernel, "rank", rank, PREFIX_BITS))
         with_tables(reflector_space, lambda kernel: set_up(kernel, "reflector", reflector, PREFIX_BITS))
         yield _Network("xdp", rank, reflector, rank_space, reflector_space)
@@ -157,8 +157,8 @@ def _cabled() -> Iterator[_Network]:
 def _try_path(network: _Network) -> None:
     """Raise OSError with the reason if this process cannot use the path."""
     engine = _engine.Engine(network.rank)
-    check = for_engine(check_words(SECRET, 1, ELEMENTS[0]))
-    engine.configure(network.reflector, 9, 1, 1, 0, 1, [(0, SLOTS_PER_POOL)], ELEMENTS[0], check)
+    check = for_engine(check_words(SECRET, 1, V1MODEL_ELEMENTS[0]))
+    engine.configure(network.reflector, 9, 1, 1, 0, 1, [(0, SLOTS_PER_POOL)], V1MODEL_ELEMENTS[0], check)
 
 
 def _there(space: str | None, do: Callable[[], Returned]) -> Returned:

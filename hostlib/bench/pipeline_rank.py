@@ -82,10 +82,7 @@ def _measure(options: BubbleOptions, here: LaunchEnvironment) -> dict[str, Any]:
     layers = [SleepingLayer(options.forward_s / chunks, options.backward_s / chunks) for _ in range(stages * chunks)]
     torch.set_num_threads(1)
     with join_group(here, "bubble", DEADLINE_S) as (rank_context, job):
-        assert rank_context.among is not None
-        part = rank_context.among([here.rank])
-        assert part is not None, "this rank is one of them"
-        alone, job = part
+        alone, job = rank_context.own_part([here.rank])
         collective = create_collective(RING, alone, "", job)
         try:
             context = TrainerContext(

@@ -103,9 +103,7 @@ def join_group(
             patience_s=patience_s,
         )
         with ExitStack() as detectors:
-            among = part_maker(
-                context, here.host, here.port, job, store, connector, lambda begun: detectors.callback(begun.close)
-            )
+            among = part_maker(context, here.host, here.port, job, store, connector, detectors)
             another_detector = detector_maker(context, here.host, here.port, detectors)
             multicast = multicast_maker(context, job, another_detector)
             scatter = scatter_maker(context, job, another_detector)
@@ -166,6 +164,7 @@ def detector_maker(
 
     Args:
         host, port: of the torch store.
+        detectors: closes the heartbeats.
     """
     silence_s = context.detector.silence_s
 
@@ -184,13 +183,13 @@ def part_maker(
     job: str,
     store: dist.Store,
     connector: Connector,
-    begun: Callable[[FailureDetector], object],
+    detectors: ExitStack,
 ) -> Callable[[Sequence[int]], tuple[RankContext, str] | None]:
     """Return a function that makes the context and the job name of a part of the ranks. See RankContext.among.
 
     Args:
         host, port: of the torch store.
-        begun: is given the heartbeats that a part begins, which have to be closed.
+        detectors: closes the heartbeats that parts begin.
     """
     calls = itertools.count()
 
@@ -206,7 +205,7 @@ def part_maker(
         detector = FailureDetector(
             host, port, name, rank, len(ranks), run=context.detector, silence_s=context.detector.silence_s
         )
-        begun(detector)
+        detectors.callback(detector.close)
         part = RankContext(
             rank,
             len(ranks),
@@ -221,7 +220,7 @@ def part_maker(
             patience_s=context.patience_s,
             in_script=context.in_script,
         )
-        return replace(part, among=part_maker(part, host, port, name, own, connector, begun)), name
+        return replace(part, among=part_maker(part, host, port, name, own, connector, detectors)), name
 
     return make
 

@@ -102,6 +102,12 @@ def _place(old: str) -> list[str] | None:
     help="Elements in a packet: 64, 256, 1024 or 2048. With more than 256, links of --on netns have an MTU of 9000.",
 )
 @click.option(
+    "--window",
+    type=types.N,
+    help="Packets of an all-reduce that each rank has outstanding, 1 to 128, however many are lost "
+    "[default: NETFOLD_WINDOW or, without it, as many as losses and the pool's 128 slots allow].",
+)
+@click.option(
     "--beside-tcp",
     is_flag=True,
     help="Send a TCP stream (CUBIC) from the first host to one more, over the same link; needs --bandwidth.",
@@ -283,14 +289,15 @@ def _calibrate(asked: bool, path: Path | None, as_json: bool) -> None:
 
 def _path(as_json: bool) -> None:
     _require_only("--path", "measures one rank's engine alone; --json is legal beside it", ("--json",))
-    from hostlib.bench.host_path import ELEMENTS, PATHS, measure_paths, print_rates
+    from hostlib.bench.host_path import PATHS, measure_paths, print_rates
+    from hostlib.protocol.framing import V1MODEL_ELEMENTS
     from hostlib.text.progress_lines import PlainProgress
 
-    with PlainProgress("rows", len(PATHS) * len(ELEMENTS)) as advance:
+    with PlainProgress("rows", len(PATHS) * len(V1MODEL_ELEMENTS)) as advance:
 
         def skip(reason: str) -> None:
             click.echo(reason, err=True)
-            for _ in ELEMENTS:
+            for _ in V1MODEL_ELEMENTS:
                 advance()
 
         rates = measure_paths(lambda rate: advance(), skip=skip)

@@ -41,6 +41,8 @@ from hostlib.fabric.failover import (
     with_goodput,
 )
 from hostlib.fabric.job_client import FabricSession, Place, Rejoin, join, require_controller
+from hostlib.fabric.socket_errors import socket_errors
+from hostlib.fabric.static_window import static_window
 from hostlib.protocol.openings import TensorCut
 from hostlib.schedules.schedule import FabricUse
 from hostlib.transport.agreement import Agreement, reduce_by_gloo
@@ -83,11 +85,15 @@ def _described(cut: TensorCut) -> str:
     return f"{cut.elements} elements per packet in pools of {pools} slots"
 
 
+@socket_errors()
 def configure(engine: Engine, place: Place, answered_by_server: bool = False) -> None:
     """Configure a new stream of an engine for the place that the controller assigned.
 
     Args:
         answered_by_server: results come from the job's server, not from the switch.
+
+    Raises:
+        RunError: NETFOLD_WINDOW is illegal, or the network does not fit the path of packets.
     """
     server = place.server if answered_by_server else None
     engine.configure(
@@ -100,6 +106,7 @@ def configure(engine: Engine, place: Place, answered_by_server: bool = False) ->
         [(pool.first_slot, pool.slots) for pool in place.pools],
         place.elements,
         engine_checks.of_sums(place),
+        window=static_window(place.pools[0].slots),
         levels=place.levels,
         servers=[server.end(pool) for pool in range(len(place.pools))] if server is not None else [],
     )
@@ -116,6 +123,7 @@ class SwitchAggregation:
 
     Raises:
         JoinError: see hostlib.fabric.job_client.
+        RunError: NETFOLD_WINDOW is illegal, or the network does not fit the path of packets.
     """
 
     def __init__(
@@ -131,7 +139,9 @@ class SwitchAggregation:
         self._context, self._controller, self._job = context, controller, job
         self._agreement = Agreement(context, context.gloo)
         self._sum_by_hosts, self._use, self._patience = sum_by_hosts, use, Patience(context.patience_s)
-        self.engine = Engine(address, [0] * lanes)
+        static_window(context.slots)  # An illegal one is refused before this rank takes a place.
+        with socket_errors():
+            self.engine = Engine(address, [0] * lanes)
         self._lock = threading.Lock()
         self._summing: dict[int, Summing] = {}
         self._begun = 0

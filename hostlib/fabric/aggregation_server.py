@@ -9,6 +9,7 @@ from hostlib.fabric import engine_checks
 from hostlib.fabric.aggregation import POLICIES
 from hostlib.fabric.failover import LOOK_S, Returning, failures_seen
 from hostlib.fabric.job_client import FabricSession, Place, Rejoin, join
+from hostlib.fabric.socket_errors import socket_errors
 from hostlib.schedules.schedule import FabricUse
 from hostlib.transport.rank_context import RankContext
 
@@ -24,7 +25,8 @@ class FabricServer:
         self, use: FabricUse, context: RankContext, controller: str, job: str, address: str, lanes: int
     ) -> None:
         self._use, self._context, self._controller, self._job = use, context, controller, job
-        self._lanes = [Server(address) for _ in range(lanes)]
+        with socket_errors():
+            self._lanes = [Server(address) for _ in range(lanes)]
         self._failures = 0
         self._returning: Returning | None = None
         self.session = self._join(job)
@@ -50,6 +52,7 @@ class FabricServer:
             sockets=[lane.echo for lane in self._lanes],
         )
 
+    @socket_errors()
     def _answer(self, place: Place) -> None:
         to_workers = self._use is FabricUse.TO_SERVER
         for number, (lane, pool) in enumerate(zip(self._lanes, place.pools, strict=True)):

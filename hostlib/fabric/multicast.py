@@ -35,6 +35,7 @@ from hostlib.fabric.failover import (
     with_goodput,
 )
 from hostlib.fabric.job_client import FabricSession, Place, Rejoin, join, require_controller
+from hostlib.fabric.socket_errors import socket_errors
 from hostlib.protocol.slots import SLOTS_PER_POOL, slots_of_stream
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.transport import Pending, settle
@@ -174,7 +175,8 @@ class SwitchMulticast:
         streams: Streams,
     ) -> None:
         self._context, self._streams, self._patience = context, streams, Patience(context.patience_s)
-        self._multicaster = Multicaster(address)
+        with socket_errors():
+            self._multicaster = Multicaster(address)
         self._lines = [StreamState(source) for source in streams.sources]
         self._lock = threading.Condition()  # notified when hosts return, or give up
         self._sent = self._completed = 0
@@ -222,6 +224,7 @@ class SwitchMulticast:
             admitted=context.admitted if again is None else None,
         )
 
+    @socket_errors()
     def _configure(self, place: Place) -> None:
         self._multicaster.configure(
             place.fabric_address,

@@ -39,6 +39,7 @@ from hostlib.fabric.failover import (
     with_goodput,
 )
 from hostlib.fabric.job_client import FabricSession, Rejoin, join, require_controller
+from hostlib.fabric.socket_errors import socket_errors
 from hostlib.protocol.openings import TensorCut
 from hostlib.protocol.slots import slots_of_stream
 from hostlib.transport.agreement import Agreement, reduce_by_gloo
@@ -59,7 +60,8 @@ class SwitchReduceScatter:
         self._context, self._patience = context, Patience(context.patience_s)
         self._gloo = context.another_gloo()
         self._agreement = Agreement(context, self._gloo)
-        self._scatter = Scatter(address, context.rank, context.world_size)
+        with socket_errors():
+            self._scatter = Scatter(address, context.rank, context.world_size)
         self._sums = Workspace()
         self._lock = threading.Lock()
         self._number = self._completed = 0
@@ -107,6 +109,7 @@ class SwitchReduceScatter:
             raise OtherBlocksError("the fabric came back with other packets or slots")
         return session
 
+    @socket_errors()
     def _configure(self) -> None:
         place = self.session.place
         self._scatter.configure(

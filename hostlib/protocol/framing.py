@@ -20,9 +20,9 @@ ETHERNET, PREAMBLE, CHECK_SEQUENCE, GAP = 14, 8, 4, 12
 SMALLEST_FRAME = 64  # with its check sequence
 IPV4, TCP, TIMESTAMPS = 20, 20, 12
 PROGRESS = 12  # what a receiver of chunks tells their source, behind the slot protocol's headers
-# Elements per packet for which the switches' programs are compiled: Tofino's 32 and 64, and v1model's from 64 on.
-LEGAL_ELEMENTS = (32, 64, 256, 1024, 2048)
-V1MODEL_ELEMENTS = LEGAL_ELEMENTS[1:]
+# Elements per packet for which the switches' programs are compiled.
+TOFINO_ELEMENTS, V1MODEL_ELEMENTS = (32, 64), (64, 256, 1024, 2048)
+LEGAL_ELEMENTS = tuple(sorted({*TOFINO_ELEMENTS, *V1MODEL_ELEMENTS}))
 
 
 def ip_bytes(elements: int) -> int:

@@ -172,7 +172,7 @@ class GroupCollectives:
             self._rank,
             self._world_size,
             self._detector,
-            lambda begun: self._detectors.callback(begun.close),
+            self._detectors,
         )
         another_detector = detector_maker(context, self._host, self._port, self._detectors)
         # A group takes as many slots for the streams of each as for a pool of sums, so that others find room, too.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 
@@ -26,14 +26,14 @@ def meet(
     rank: int,
     world_size: int,
     detector: FailureDetector,
-    begun: Callable[[FailureDetector], object],
+    detectors: ExitStack,
 ) -> RankContext:
     """Meet the group's other ranks; all of them make this call.
 
     Args:
         host, port: of the torch store.
         name: unique among all that meet at the store.
-        begun: see part_maker.
+        detectors: see part_maker.
 
     Raises:
         RuntimeError: a rank is missing.
@@ -62,7 +62,7 @@ def meet(
         admitted=admitted_alike(gloo, world_size),
         in_script=True,
     )
-    return replace(context, among=part_maker(context, host, port, name, store, GlooConnector(), begun))
+    return replace(context, among=part_maker(context, host, port, name, store, GlooConnector(), detectors))
 
 
 def nobody_missing(waited_s: float, what: str) -> HostlibError:

@@ -20,7 +20,9 @@ from hostlib.collectives.scheduled_collective import DEFAULT_FALLBACK
 from hostlib.collectives.vendor import require_library
 from hostlib.errors import HostlibError
 from hostlib.fabric.job_client import DEFAULT_CONTROLLER
+from hostlib.fabric.static_window import static_window
 from hostlib.mechanisms.mechanism import Mechanism, find_fallback
+from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.transport.waits import PATIENCE_S, SILENCE_S
 
 DEADLINE_S = 30.0
@@ -74,6 +76,7 @@ class GroupSettings:
         slots = _number("NETFOLD_SLOTS", 1) if "NETFOLD_SLOTS" in os.environ else None
         if slots is not None:
             require_slots("NETFOLD_SLOTS", slots, lanes)
+        static_window(SLOTS_PER_POOL if slots is None else slots)
         address = os.environ.get("NETFOLD_ADDRESS", "127.0.0.1")
         require_own_address("NETFOLD_ADDRESS", address)
         strict = os.environ.get("NETFOLD_STRICT", "0")

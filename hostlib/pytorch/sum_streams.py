@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 import zlib
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ class SumStreams:
         self._rank, self._world_size = rank, world_size
         self.detector = FailureDetector(host, port, job, rank, world_size, silence_s=settings.silence_s)
         self._streams: dict[str | None, DeferredCollective] = {}
-        self.detectors: list[FailureDetector] = []
+        self._detectors = ExitStack()
         self._last: dict[str | None, Future[Tensor]] = {}
         self._lock = threading.Lock()
 
@@ -76,12 +77,12 @@ class SumStreams:
             detector = FailureDetector(
                 self._host, self._port, name, rank, world_size, run=self.detector, silence_s=settings.silence_s
             )
-            self.detectors.append(detector)
+            self._detectors.callback(detector.close)
         begun = time.monotonic()
         try:
             return create_collective(
                 settings.mechanism,
-                meet(settings, self._host, self._port, name, rank, world_size, detector, self.detectors.append),
+                meet(settings, self._host, self._port, name, rank, world_size, detector, self._detectors),
                 settings.controller,
                 name,
                 settings.address,
@@ -116,5 +117,5 @@ class SumStreams:
                 break
             self._streams[left[0]].close(graceful)
             closed.add(left[0])
-        for detector in (*self.detectors, self.detector):
-            detector.close()
+        self._detectors.close()
+        self.detector.close()

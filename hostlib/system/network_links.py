@@ -22,7 +22,7 @@ QUEUE_FRAMES = 1000  # at each end of a link
 BUCKET, QUEUE = 0x10000, 0x20000  # handles of a shaped link's token bucket, and of the queue in it
 # Burst of a shaped link, the largest of these: so much time of it, bytes, and frames. What leaves faster than the link
 # waits in the next queue, and so do other hosts' acknowledgements in it.
-BURST_S, BURST_BYTES, BURST_FRAMES = 0.001, 15000, 2
+BURST_S, BURST_BYTES, BURST_FRAMES = 0.001, 10 * MTU, 2
 MOST_BYTES_S = 2**32 - 1  # struct tc_ratespec
 UNSEGMENTED = 65535  # the most segments of one packet that a veth passes on unsplit
 SIOCETHTOOL, ETHTOOL_STXCSUM = 0x8946, 0x17

@@ -113,12 +113,9 @@ def _summing(choice: Choice, rank_context: RankContext, job: str) -> tuple[RankC
     """The context and the job of the ranks that the mechanism sums over: all, or those with the same stage."""
     if choice.strategy.stages == 1:
         return rank_context, job
-    assert rank_context.among is not None
     place = placement(rank_context.rank, rank_context.world_size, choice.strategy.stages)
     first = worker_of(place.stage, 0, place.replicas)
-    part = rank_context.among(range(first, first + place.replicas))
-    assert part is not None, "this rank is one of them"
-    return part
+    return rank_context.own_part(range(first, first + place.replicas))
 
 
 def _context(

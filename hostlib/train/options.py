@@ -10,6 +10,7 @@ from hostlib.collectives.arguments import require_deadline, require_lanes, requi
 from hostlib.datasets.dataset import parse_dataset
 from hostlib.errors import RunError
 from hostlib.fabric.job_client import DEFAULT_CONTROLLER
+from hostlib.fabric.static_window import static_window
 from hostlib.mechanisms.mechanism import find_fallback
 from hostlib.models.zoo.catalogue import require_known
 from hostlib.protocol.slots import SLOTS_PER_POOL
@@ -38,7 +39,7 @@ class TrainOptions:
         save: file for the final weights, as by torch.save; None for no file.
 
     Raises:
-        RunError: a number is out of range.
+        RunError: a number is out of range, NETFOLD_WINDOW's too.
         UnknownNameError: there is no such model, data set or fallback.
         HostlibError: ranks cannot run the mechanism, or not with this transport.
     """
@@ -81,6 +82,7 @@ class TrainOptions:
         require_silence("--silence", self.silence_s)
         require_lanes("--lanes", self.lanes)
         require_slots("--slots", self.slots, self.lanes)
+        static_window(self.slots)
         if self.world_size is not None and self.world_size < 1:
             raise RunError(f"--workers must be at least 1, not {self.world_size}")
         if self.world_size is not None and self.world_size > MOST_WORKERS:

@@ -64,6 +64,13 @@ class RankContext:
     admitted: Callable[[JoinError | None], None] | None = None
     in_script: bool = False
 
+    def own_part(self, ranks: Sequence[int]) -> tuple[RankContext, str]:
+        """The context and the job name of a part of the ranks that this rank is one of; see `among`."""
+        assert self.among is not None, "this group forms parts"
+        part = self.among(ranks)
+        assert part is not None, "this rank is one of them"
+        return part
+
     def number(self, rank: int) -> int:
         """A rank's number among all ranks of the run."""
         return rank if self.numbers is None else self.numbers[rank]

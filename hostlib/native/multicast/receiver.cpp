@@ -53,8 +53,7 @@ void Receiver::handle(Way &way, const Header &header, const std::uint8_t *vector
         return;
     }
     measure(position, its, now);
-    notice_holes(position, now);
-    beyond_ = std::max(beyond_, position + 1);
+    notice_holes(position + 1, now);
     came_ns_ = now;
     its.here = true;
     its.damage.forget();
@@ -70,9 +69,7 @@ void Receiver::handle(Way &way, const Header &header, const std::uint8_t *vector
 
 // What it has sent and has not come is lost, or is still on its way.
 void Receiver::source_is_at(std::uint64_t position, std::int64_t now) {
-    if (position <= beyond_ || position > next_ + slots()) return;
-    notice_holes(position, now);
-    beyond_ = position;
+    if (position <= next_ + slots()) notice_holes(position, now);
 }
 
 void Receiver::deliver(std::uint64_t position, const std::uint8_t *vector) {
@@ -91,10 +88,10 @@ void Receiver::advance(std::vector<std::uint64_t> &finished) {
     }
 }
 
-void Receiver::notice_holes(std::uint64_t position, std::int64_t now) {
-    for (std::uint64_t between = beyond_; between < position; between++) {
-        slot(between).timeout_ns = timeouts_.first_ns(round_trip_);
-        slot(between).due_ns = now + round_trip_.reordering_ns();
+void Receiver::notice_holes(std::uint64_t end, std::int64_t now) {
+    for (; beyond_ < end; beyond_++) {
+        slot(beyond_).timeout_ns = timeouts_.first_ns(round_trip_);
+        slot(beyond_).due_ns = now + round_trip_.reordering_ns();
     }
 }
 

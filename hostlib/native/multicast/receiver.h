@@ -61,7 +61,8 @@ private:
     bool has_holes() const { return next_ < beyond_; }
     void deliver(std::uint64_t position, const std::uint8_t *vector);
     void advance(std::vector<std::uint64_t> &finished);
-    void notice_holes(std::uint64_t position, std::int64_t now);
+    // `end`: one past what is known to have been sent.
+    void notice_holes(std::uint64_t end, std::int64_t now);
     void measure(std::uint64_t position, const Slot &slot, std::int64_t now);
     void ask_for_holes(Way &way, std::int64_t now);
     void probe(Way &way, std::int64_t now);

@@ -5,10 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
-from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -22,32 +20,17 @@ from hostlib.collectives.create import create_collective
 from hostlib.collectives.host_levels import HostLevelsCollective
 from hostlib.collectives.scheduled_collective import ScheduledCollective
 from hostlib.collectives.shared_memory import SharedMemoryCollective
-from hostlib.errors import HostlibError, RunError
+from hostlib.errors import RunError
 from hostlib.mechanisms.mechanism import find
-from hostlib.transport.failure_detector import FailureDetector
 from hostlib.transport.gloo_transport import GlooTransport
 from hostlib.transport.rank_context import RankContext
+from tests.integration.collectives.thread_ranks import PART_BYTES, Signs, T, drawn, on_threads
 
-T = TypeVar("T")
 Play = Callable[[HostLevelsCollective, int], T]
-PART_BYTES = 64  # that ranks add at a time
 PIECE_BYTES = 256  # that hosts sum at a time
 SIZES = (0, 1, 7, 16, 17, 64, 65, 1000)
 DEADLINE_S = 20.0
 _here = threading.local()
-
-
-class Signs(FailureDetector):
-    """Nobody is missing."""
-
-    def __init__(self) -> None:
-        pass
-
-    def explain(self, waited_s: float, otherwise: Callable[[], HostlibError]) -> HostlibError:
-        return otherwise()
-
-    def close(self) -> None:
-        pass
 
 
 def on_hosts(
@@ -87,8 +70,7 @@ def on_hosts(
         finally:
             collective.close()
 
-    with ThreadPoolExecutor(len(hosts)) as pool:
-        return [part.result() for part in [pool.submit(rank, number) for number in range(len(hosts))]]
+    return on_threads(rank, len(hosts))
 
 
 @pytest.fixture(autouse=True)
@@ -96,11 +78,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_memory, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(host_levels, "PIECE_BYTES", PIECE_BYTES)
     monkeypatch.setattr(host_memory, "_host", lambda: _here.host)
-
-
-def drawn(rank: int, size: int, dtype: torch.dtype) -> Tensor:
-    values = np.random.default_rng([rank, size]).standard_normal(size, np.float32)
-    return torch.from_numpy(values).mul(1000).to(dtype)
 
 
 def as_it_is_to_be(size: int, dtype: torch.dtype, hosts: Sequence[int], average: bool) -> Tensor:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -20,24 +18,12 @@ from hostlib.bench.allreduce import BenchOptions, measurable
 from hostlib.collectives import host_memory
 from hostlib.collectives.shared_memory import SharedMemoryCollective
 from hostlib.errors import HostlibError
-from hostlib.transport.failure_detector import FailureDetector
 from hostlib.transport.gloo_transport import GlooTransport
 from hostlib.transport.rank_context import RankContext
+from tests.integration.collectives.thread_ranks import PART_BYTES, Signs, T, drawn, on_threads
 
-T = TypeVar("T")
 RANKS = 3
-PART_BYTES = 64  # of 16 float32: tensors of more go in parts
 SIZES = (0, 1, 2, 7, 16, 17, 1000)
-
-
-class Signs(FailureDetector):
-    """Nobody is missing."""
-
-    def __init__(self) -> None:
-        pass
-
-    def explain(self, waited_s: float, otherwise: Callable[[], HostlibError]) -> HostlibError:
-        return otherwise()
 
 
 def on_ranks(play: Callable[[SharedMemoryCollective, int], T], ranks: int = RANKS) -> list[T]:
@@ -54,18 +40,12 @@ def on_ranks(play: Callable[[SharedMemoryCollective, int], T], ranks: int = RANK
         finally:
             collective.close()
 
-    with ThreadPoolExecutor(ranks) as pool:
-        return [part.result() for part in [pool.submit(rank, number) for number in range(ranks)]]
+    return on_threads(rank, ranks)
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_memory, "PART_BYTES", PART_BYTES)
-
-
-def drawn(rank: int, size: int, dtype: torch.dtype) -> Tensor:
-    values = np.random.default_rng([rank, size]).standard_normal(size, np.float32)
-    return torch.from_numpy(values).mul(1000).to(dtype)
 
 
 def in_order(size: int, dtype: torch.dtype, ranks: int, average: bool) -> Tensor:

@@ -105,6 +105,36 @@ def test_every_collective_has_its_rows() -> None:
         assert row["size_bytes"] in (1000, 996, 192 << 10)
 
 
+@pytest.mark.parametrize("how", ["--window", "NETFOLD_WINDOW"])
+def test_a_static_window_is_what_is_outstanding(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On links with a delay each window takes a round trip; the other rank's own window is as large."""
+    times_ms = []
+    for packets in (4, 32):
+        asked = ["--mechanism", "inagg+mcast", "--workers", "2", "--size", "64K", "--delay", "5ms"]
+        if how == "--window":
+            asked += [how, str(packets)]
+        else:
+            monkeypatch.setenv(how, str(packets))
+        (row,) = bench(*asked, "--iterations", "1", "--repeats", "3")
+        assert row["wrong"] == 0 and row["by_hosts"] == 0
+        times_ms.append(row["fastest_us"] / 1000)
+    narrow, wide = times_ms
+    assert narrow > 64 / 4 * 2 * 5, "64 packets, four in each round trip of 10 ms"
+    assert wide < narrow / 2
+
+
+def test_a_path_that_there_is_not_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NETFOLD_PATH", "dpdk")
+    with start("--mechanism", "inagg+mcast", "--workers", "2", "--size", "1K") as running:
+        printed, complained = running.communicate(timeout=60)
+    assert running.returncode == 1
+    said = [line for line in complained.splitlines() if not line.startswith("measuring")]
+    assert re.fullmatch(
+        r"error: rank [01]: NETFOLD_PATH=dpdk: it is udp or xdp; the other ranks were stopped", said.pop()
+    )
+    assert not said and json.loads(printed).keys() == {"error"}
+
+
 @pytest.mark.root
 @pytest.mark.parametrize(
     ("mechanism", "limit_gbps", "faults"),
@@ -205,6 +235,18 @@ def test_large_packets_have_links_that_carry_them_and_fewer_headers() -> None:
     assert 1.009 * (4 << 20) < large["sent_bytes"] < 1.06 * (4 << 20)
 
 
+def await_bytes(space: str, interface: str, count: int) -> None:
+    """Wait until so many bytes have come in over a link."""
+    show = ["ip", "-n", space, "-s", "-j", "link", "show", "dev", interface]
+    give_up = time.monotonic() + 60
+    while time.monotonic() < give_up:
+        (link,) = json.loads(subprocess.run(show, capture_output=True, text=True, check=True).stdout)
+        if link["stats64"]["rx"]["bytes"] >= count:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{interface} carried less than {count} bytes in a minute")
+
+
 @pytest.mark.root
 def test_what_the_hosts_did_without_the_switch_is_not_the_fabrics() -> None:
     options = ("--on", "netns", "--workers", "2", "--bandwidth", "20mbit", "--mechanism", "inagg+mcast", "--size", "4M")
@@ -212,7 +254,7 @@ def test_what_the_hosts_did_without_the_switch_is_not_the_fabrics() -> None:
         assert running.stderr is not None
         assert running.stderr.readline().startswith("measuring")
         (middle,) = (name for name in namespaces(running.pid) if not re.search(r"h[0-9]+$", name))
-        time.sleep(2)  # of the warm-up's two seconds
+        await_bytes(middle, "s1", 1 << 20)  # of four in the warm-up
         for pid in processes_in(middle):
             if b"emulation\0switch" in Path("/proc", pid, "cmdline").read_bytes():
                 os.kill(int(pid), signal.SIGKILL)

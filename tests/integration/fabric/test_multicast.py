@@ -30,13 +30,11 @@ from hostlib.transport.failure_detector import FailureDetector, Heartbeat
 from hostlib.transport.gloo_transport import GlooTransport
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.transport import Pending, settle
-from tests.conftest import Fabric, running_fabric
+from tests.conftest import Fabric
 
 WORKERS = 3
 PATIENCE_S = 1.0
 PACKET_BYTES = 1024  # of values
-FAULTS = ("--loss", "0.05", "--duplicate", "0.05", "--reorder", "0.05", "--seed", "5")
-TREE = ("--racks", "2", "--ports", "2")
 SIZES = (0, 1, 3, PACKET_BYTES, 0, PACKET_BYTES + 1, 70 * PACKET_BYTES + 5, 300_000, 17, 16, 15, 64 * PACKET_BYTES)
 STREAMS = {"of a server": Streams.of_server(WORKERS, 2), "of workers": Streams.of_workers(WORKERS)}
 
@@ -70,20 +68,6 @@ class Signs:
 
     def explain(self, waited_s: float, otherwise: Any) -> Exception:
         return cast(Exception, otherwise() if callable(otherwise) else otherwise)
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param((), id="good links"),
-        pytest.param(FAULTS, id="bad links", marks=pytest.mark.crossed),
-        pytest.param(TREE, id="a tree", marks=pytest.mark.crossed),
-        pytest.param(TREE + FAULTS, id="a tree of bad links"),
-    ],
-)
-def fabric(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    with running_fabric(tmp_path_factory.mktemp("fabric") / "state", *request.param) as started:
-        yield started
 
 
 @contextmanager
@@ -162,21 +146,21 @@ def played(host: SwitchMulticast, number: int, streams: Streams, sizes: tuple[in
 
 @pytest.mark.parametrize("slots", [2, None], ids=["two slots for each", "half of the slots"])
 @pytest.mark.parametrize("kind", STREAMS)
-def test_every_host_has_every_sources_bytes(kind: str, slots: int | None, fabric: Fabric) -> None:
+def test_every_host_has_every_sources_bytes(kind: str, slots: int | None, any_fabric: Fabric) -> None:
     streams = STREAMS[kind]
     if slots is not None:
         streams = replace(streams, pool=slots * len(streams.sources) // POOLS_OF_STREAMS)
         assert streams.slots == slots
     # Few slots are many round trips, and on bad links each of them may take a timeout.
     sizes = SIZES if slots is None else SIZES[:6]
-    before = fabric.status()
-    with hosts_of(fabric, f"{kind}-{slots}", streams) as hosts, ThreadPoolExecutor(len(hosts)) as pool:
+    before = any_fabric.status()
+    with hosts_of(any_fabric, f"{kind}-{slots}", streams) as hosts, ThreadPoolExecutor(len(hosts)) as pool:
         mismatches = list(pool.map(lambda number: played(hosts[number], number, streams, sizes), range(len(hosts))))
         stats = [host.stats() for host in hosts]
     assert mismatches == [0] * len(hosts)
     chunks = sum(-(-size // PACKET_BYTES) for size in sizes)
     # Once, whoever it is for, and however often it came.
-    for switch, earlier in zip(fabric.status()["switches"], before["switches"], strict=True):
+    for switch, earlier in zip(any_fabric.status()["switches"], before["switches"], strict=True):
         assert switch["events"]["chunk"] - earlier["events"]["chunk"] == len(streams.sources) * chunks
     for number, counted in enumerate(stats):
         mine = sum(source == number for source in streams.sources)
@@ -188,19 +172,19 @@ def test_every_host_has_every_sources_bytes(kind: str, slots: int | None, fabric
         assert counted["packets_sent"] <= mine * chunks + told + counted["retransmits"] + answers
 
 
-def test_a_host_that_never_sends_is_named(fabric: Fabric) -> None:
-    with hosts_of(fabric, "silent", Streams.of_server(WORKERS, 1), deadline_s=3.0) as hosts:
+def test_a_host_that_never_sends_is_named(any_fabric: Fabric) -> None:
+    with hosts_of(any_fabric, "silent", Streams.of_server(WORKERS, 1), deadline_s=3.0) as hosts:
         waiting = hosts[1].receive(0, torch.empty(10))
         with pytest.raises(RunError, match=r"^server 0 is alive but sent nothing through the switch for 3 s"):
             waiting.wait()
         assert hosts[1].failures == []
 
 
-def test_streams_of_workers_need_two_of_them(fabric: Fabric) -> None:
+def test_streams_of_workers_need_two_of_them(any_fabric: Fabric) -> None:
     signs = cast(FailureDetector, Signs(Board(1), 0))
     group = RankContext(0, 1, None, signs, 5.0, lambda: None, lambda: None, cast(Any, None))
     with pytest.raises(JoinError, match=r"world size 1 is not in 2..32, the ranks of policy peers"):
-        SwitchMulticast(group, fabric.http, "alone", "127.0.0.1", Streams.of_workers(1))
+        SwitchMulticast(group, any_fabric.http, "alone", "127.0.0.1", Streams.of_workers(1))
 
 
 # ---- the switch fails, and comes back: the last tests of a fabric ------------------------------------------------------
@@ -362,35 +346,35 @@ def playing_on(fabric: Fabric, job: str, streams: Streams, deadline_s: float = L
 
 
 @pytest.mark.parametrize("kind", STREAMS)
-def test_streams_return_to_the_switch_again_and_again(kind: str, fabric: Fabric) -> None:
-    with playing_on(fabric, kind, STREAMS[kind]) as playing:
+def test_streams_return_to_the_switch_again_and_again(kind: str, any_fabric: Fabric) -> None:
+    with playing_on(any_fabric, kind, STREAMS[kind]) as playing:
         for failure in range(2):
             playing.go_on()
-            strike(fabric, signal.SIGKILL, failure)
+            strike(any_fabric, signal.SIGKILL, failure)
             playing.return_from(failure + 1)
         playing.end()
 
 
-@pytest.mark.parametrize("fabric", [()], indirect=True, ids=["good links"])
+@pytest.mark.parametrize("any_fabric", [()], indirect=True, ids=["good links"])
 @pytest.mark.parametrize(
     "kind", ["of a server", pytest.param("of workers", marks=(pytest.mark.slow, pytest.mark.crossed))]
 )
-def test_streams_return_from_a_switch_that_was_stopped(kind: str, fabric: Fabric) -> None:
+def test_streams_return_from_a_switch_that_was_stopped(kind: str, any_fabric: Fabric) -> None:
     """Its controller waits a while before it starts another one."""
-    with playing_on(fabric, kind, STREAMS[kind]) as playing:
+    with playing_on(any_fabric, kind, STREAMS[kind]) as playing:
         playing.go_on()
-        strike(fabric, signal.SIGSTOP)
+        strike(any_fabric, signal.SIGSTOP)
         playing.return_from(1)
         assert all(host.failures[0]["lost_ms"] < 1000 * LONG_S for host in playing.hosts)
         playing.end()
 
 
-@pytest.mark.parametrize("fabric", [()], indirect=True, ids=["good links"])
+@pytest.mark.parametrize("any_fabric", [()], indirect=True, ids=["good links"])
 @pytest.mark.parametrize("moment", ["be_ready", "tell", "first_messages"])
 @pytest.mark.parametrize("kind", STREAMS)
-def test_the_switch_may_fail_again_during_the_return(kind: str, moment: str, fabric: Fabric) -> None:
+def test_the_switch_may_fail_again_during_the_return(kind: str, moment: str, any_fabric: Fabric) -> None:
     """Just before one host says that it is ready, or how many messages it has begun, or returns."""
-    with playing_on(fabric, kind, STREAMS[kind]) as playing:
+    with playing_on(any_fabric, kind, STREAMS[kind]) as playing:
         playing.go_on()
         common, struck = playing.hosts[1]._common, threading.Event()
         as_usual = getattr(common, moment)
@@ -398,20 +382,20 @@ def test_the_switch_may_fail_again_during_the_return(kind: str, moment: str, fab
         def disturbed(*arguments: Any) -> Any:
             if arguments != (0,) and not struck.is_set():
                 struck.set()
-                strike(fabric, signal.SIGKILL)
+                strike(any_fabric, signal.SIGKILL)
             return as_usual(*arguments)
 
         setattr(common, moment, disturbed)
-        strike(fabric, signal.SIGKILL)
+        strike(any_fabric, signal.SIGKILL)
         wait_until(struck.is_set, "the second failure")
         playing.return_from(1)
         playing.end()
 
 
-@pytest.mark.parametrize("fabric", [()], indirect=True, ids=["good links"])
+@pytest.mark.parametrize("any_fabric", [()], indirect=True, ids=["good links"])
 @pytest.mark.parametrize("kind", STREAMS)
-def test_a_rank_that_dies_while_the_others_stand_still_is_named(kind: str, fabric: Fabric) -> None:
-    with playing_on(fabric, kind, STREAMS[kind], deadline_s=4.0) as playing:
+def test_a_rank_that_dies_while_the_others_stand_still_is_named(kind: str, any_fabric: Fabric) -> None:
+    with playing_on(any_fabric, kind, STREAMS[kind], deadline_s=4.0) as playing:
         playing.go_on()
         dead = playing.hosts[2]
 
@@ -421,7 +405,7 @@ def test_a_rank_that_dies_while_the_others_stand_still_is_named(kind: str, fabri
             dead.cancel()
 
         cast(Any, dead._common).tell = die
-        strike(fabric, signal.SIGKILL)
+        strike(any_fabric, signal.SIGKILL)
         others = [(host, each) for host, each in zip(playing.hosts, playing.results, strict=True) if host is not dead]
         wait_until(lambda: all(host._broken is not None for host, _ in others), "the end of all patience")
         # The error of those that wait for a message is the transport's; their callers explain it.
@@ -432,15 +416,15 @@ def test_a_rank_that_dies_while_the_others_stand_still_is_named(kind: str, fabri
     assert all("rank 2 is missing" in line for line in said), said
 
 
-@pytest.mark.parametrize("fabric", [()], indirect=True, ids=["good links"])
+@pytest.mark.parametrize("any_fabric", [()], indirect=True, ids=["good links"])
 @pytest.mark.parametrize("still", [False, True], ids=["while it joins", "while it stands still"])
-def test_a_host_that_is_closed_on_its_way_back_leaves_nothing(still: bool, fabric: Fabric) -> None:
+def test_a_host_that_is_closed_on_its_way_back_leaves_nothing(still: bool, any_fabric: Fabric) -> None:
     streams, job = STREAMS["of workers"], f"closed-{time.monotonic_ns()}"
     before = threading.active_count()
-    with detectors_of(streams) as detectors, hosts_of(fabric, job, streams, detectors=detectors) as hosts:
+    with detectors_of(streams) as detectors, hosts_of(any_fabric, job, streams, detectors=detectors) as hosts:
         if still:
             cast(Any, hosts[2]._common).tell = lambda begun: None
-        strike(fabric, signal.SIGKILL)
+        strike(any_fabric, signal.SIGKILL)
         hosts[0]._found = 1  # As somebody finds who waits for a message.
         wait_until(lambda: all(host.failures for host in hosts), "the failure")
         if still:
@@ -454,5 +438,5 @@ def test_a_host_that_is_closed_on_its_way_back_leaves_nothing(still: bool, fabri
         with ThreadPoolExecutor(WORKERS) as pool:
             list(pool.map(lambda host: host.close(), hosts))
         assert time.monotonic() - began < 10
-        assert not [each["name"] for each in fabric.status()["jobs"] if each["name"].startswith(job)]
+        assert not [each["name"] for each in any_fabric.status()["jobs"] if each["name"].startswith(job)]
     wait_until(lambda: threading.active_count() <= before, "the end of all threads")

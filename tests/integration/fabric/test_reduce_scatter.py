@@ -23,29 +23,13 @@ from hostlib.fabric.reduce_scatter import SwitchReduceScatter
 from hostlib.transport.failure_detector import FailureDetector
 from hostlib.transport.gloo_transport import GlooTransport
 from hostlib.transport.rank_context import RankContext
-from tests.conftest import Fabric, running_fabric
+from tests.conftest import Fabric
 from tests.integration.fabric.test_multicast import Board, Signs
 
-FAULTS = ("--loss", "0.05", "--duplicate", "0.05", "--reorder", "0.05", "--seed", "5")
-TREE = ("--racks", "2", "--ports", "2")
 WORLD_SIZE = 3
 ELEMENTS = 256
 TIMES = 40  # as long as a controller takes to bring a switch back
 SHARDS = (1, 3, ELEMENTS, 7 * ELEMENTS + 5, 20_000, 17)
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param((), id="good links"),
-        pytest.param(FAULTS, id="bad links", marks=pytest.mark.crossed),
-        pytest.param(TREE, id="a tree", marks=pytest.mark.crossed),
-        pytest.param(TREE + FAULTS, id="a tree of bad links"),
-    ],
-)
-def fabric(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    with running_fabric(tmp_path_factory.mktemp("fabric") / "state", *request.param) as started:
-        yield started
 
 
 @contextmanager
@@ -124,8 +108,8 @@ def require_same(found: list[list[Tensor]], wanted: list[list[Tensor]]) -> None:
 
 @pytest.mark.parametrize("slots", [3, 128], ids=["two slots for each", "as many as usual"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32], ids=str)
-def test_every_owner_has_its_sum_bit_for_bit(dtype: torch.dtype, slots: int, fabric: Fabric) -> None:
-    with ranks_of(fabric, f"{dtype}-{slots}", slots=slots) as ranks:
+def test_every_owner_has_its_sum_bit_for_bit(dtype: torch.dtype, slots: int, any_fabric: Fabric) -> None:
+    with ranks_of(any_fabric, f"{dtype}-{slots}", slots=slots) as ranks:
         found = all_played(ranks, dtype)
         stats = [each.stats() for each in ranks]
         assert [each.failures for each in ranks] == [[]] * WORLD_SIZE
@@ -140,7 +124,7 @@ def test_every_owner_has_its_sum_bit_for_bit(dtype: torch.dtype, slots: int, fab
             bound = everybody.abs().max() * 2.0**-23 + (2.0**-8 if dtype == torch.bfloat16 else 2.0**-22) * total.abs()
             assert bool(((shard.double() * WORLD_SIZE - total).abs() <= bound).all())
     if slots == 128:
-        require_same(found, by_hosts(fabric, dtype))
+        require_same(found, by_hosts(any_fabric, dtype))
     # Nobody sends its own shard, and nobody receives another's.
     chunks = sum(-(-size // ELEMENTS) for size in SHARDS)
     cut, name = ranks[0].session.place.tensor_cut, str(dtype).removeprefix("torch.")
@@ -151,7 +135,7 @@ def test_every_owner_has_its_sum_bit_for_bit(dtype: torch.dtype, slots: int, fab
         assert counted["chunks"] >= WORLD_SIZE * chunks
 
 
-def test_special_values_reach_their_owner(fabric: Fabric) -> None:
+def test_special_values_reach_their_owner(any_fabric: Fabric) -> None:
     def summed(rank: int, each: SwitchReduceScatter) -> Tensor:
         tensor = torch.full((WORLD_SIZE, ELEMENTS + 2), float(rank))
         tensor[:, 0] = torch.nan if rank == 1 else 1.0
@@ -159,13 +143,13 @@ def test_special_values_reach_their_owner(fabric: Fabric) -> None:
         each.execute(tensor.view(-1))
         return tensor[rank].clone()
 
-    with ranks_of(fabric, "special") as ranks, ThreadPoolExecutor(WORLD_SIZE) as pool:
+    with ranks_of(any_fabric, "special") as ranks, ThreadPoolExecutor(WORLD_SIZE) as pool:
         shards = list(pool.map(summed, range(WORLD_SIZE), ranks))
     for shard in shards:
         assert bool(shard[0].isnan()) and not bool(shard[ELEMENTS].isfinite())
 
 
-def test_what_might_overflow_is_refused_by_all_and_the_next_sum_is_right(fabric: Fabric) -> None:
+def test_what_might_overflow_is_refused_by_all_and_the_next_sum_is_right(any_fabric: Fabric) -> None:
     def summed(rank: int, each: SwitchReduceScatter) -> Tensor:
         large = torch.zeros(WORLD_SIZE * 9, dtype=torch.int32)
         large[0] = 2**30 if rank == 0 else 0  # of the owner alone: it sends that to nobody
@@ -176,23 +160,23 @@ def test_what_might_overflow_is_refused_by_all_and_the_next_sum_is_right(fabric:
         each.settle()
         return small.view(WORLD_SIZE, -1)[rank]
 
-    with ranks_of(fabric, "overflow") as ranks, ThreadPoolExecutor(WORLD_SIZE) as pool:
+    with ranks_of(any_fabric, "overflow") as ranks, ThreadPoolExecutor(WORLD_SIZE) as pool:
         for shard in pool.map(summed, range(WORLD_SIZE), ranks):
             assert shard.tolist() == [3] * 9
 
 
-def test_ranks_that_sum_different_tensors_all_hear_of_it(fabric: Fabric) -> None:
+def test_ranks_that_sum_different_tensors_all_hear_of_it(any_fabric: Fabric) -> None:
     def summed(rank: int, each: SwitchReduceScatter) -> str:
         with pytest.raises(RunError) as refused:
             each.execute(torch.zeros(WORLD_SIZE * (8 if rank == 1 else 5)))
         return str(refused.value)
 
-    with ranks_of(fabric, "differ") as ranks, ThreadPoolExecutor(WORLD_SIZE) as pool:
+    with ranks_of(any_fabric, "differ") as ranks, ThreadPoolExecutor(WORLD_SIZE) as pool:
         for line in pool.map(summed, range(WORLD_SIZE), ranks):
             assert line.startswith("the ranks sum tensors of different lengths or types (reduce-scatter 1)")
 
 
-def test_a_rank_that_does_not_join_is_named(fabric: Fabric) -> None:
+def test_a_rank_that_does_not_join_is_named(any_fabric: Fabric) -> None:
     def summed(rank: int, each: SwitchReduceScatter) -> str:
         if rank == 2:
             return ""
@@ -200,24 +184,24 @@ def test_a_rank_that_does_not_join_is_named(fabric: Fabric) -> None:
             each.execute(torch.ones(WORLD_SIZE * 5))
         return str(refused.value)
 
-    with ranks_of(fabric, "late", deadline_s=2.0) as ranks, ThreadPoolExecutor(WORLD_SIZE) as pool:
+    with ranks_of(any_fabric, "late", deadline_s=2.0) as ranks, ThreadPoolExecutor(WORLD_SIZE) as pool:
         lines = list(pool.map(summed, range(WORLD_SIZE), ranks))
     assert all(line.startswith("rank 2 is alive but did not join reduce-scatter 1") for line in lines[:2])
 
 
-def test_there_must_be_two_ranks(fabric: Fabric) -> None:
-    with pytest.raises((JoinError, ValueError)), ranks_of(fabric, "alone", world_size=1):
+def test_there_must_be_two_ranks(any_fabric: Fabric) -> None:
+    with pytest.raises((JoinError, ValueError)), ranks_of(any_fabric, "alone", world_size=1):
         raise AssertionError("one rank has nobody to sum with")
 
 
-@pytest.mark.parametrize("fabric", [()], indirect=True, ids=["good links"])
+@pytest.mark.parametrize("any_fabric", [()], indirect=True, ids=["good links"])
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
-def test_the_bits_are_the_same_when_the_switch_fails(how: signal.Signals, fabric: Fabric) -> None:
+def test_the_bits_are_the_same_when_the_switch_fails(how: signal.Signals, any_fabric: Fabric) -> None:
     """The last of a fabric: its controller starts the switch again, but not in no time."""
-    wanted = by_hosts(fabric, torch.float32, times=TIMES)
-    state = json.loads((fabric.state_dir / "controller.json").read_text())
+    wanted = by_hosts(any_fabric, torch.float32, times=TIMES)
+    state = json.loads((any_fabric.state_dir / "controller.json").read_text())
     switch = next(iter(state["processes"].values()))
-    with ranks_of(fabric, f"failing-{how.name}") as ranks, ThreadPoolExecutor(len(ranks)) as pool:
+    with ranks_of(any_fabric, f"failing-{how.name}") as ranks, ThreadPoolExecutor(len(ranks)) as pool:
         playing = [pool.submit(played, each, rank, torch.float32, TIMES, 0.025) for rank, each in enumerate(ranks)]
         time.sleep(0.3)
         os.kill(switch["pid"], how)
@@ -228,5 +212,5 @@ def test_the_bits_are_the_same_when_the_switch_fails(how: signal.Signals, fabric
     assert all(failure["by_hosts"] > 0 and failure["lost_ms"] < 10_000 for (failure,) in failures)
     assert all(failure["returned"] for (failure,) in failures) or how == signal.SIGSTOP
     give_up = time.monotonic() + 30
-    while not fabric.status()["switches"][0]["up"] and time.monotonic() < give_up:
+    while not any_fabric.status()["switches"][0]["up"] and time.monotonic() < give_up:
         time.sleep(0.1)

@@ -154,6 +154,7 @@ def test_the_pages_examples_run(example: str, fabric: Fabric, forks: ForkServer,
         ("NETFOLD_LANES", "two", "NETFOLD_LANES must be a whole number above 0, not 'two'"),
         ("NETFOLD_DEADLINE_S", "-1", "NETFOLD_DEADLINE_S must be a number above 0, not '-1'"),
         ("NETFOLD_LANES", "1000000000", "NETFOLD_LANES must be at most 4, the pools of slots of a job"),
+        ("NETFOLD_WINDOW", "0", "NETFOLD_WINDOW must be a whole number from 1 to 128, the slots of a lane, not '0'"),
         ("NETFOLD_PATIENCE_S", "0", "NETFOLD_PATIENCE_S must be a number above 0, not '0'"),
         (
             "NETFOLD_SILENCE_S",

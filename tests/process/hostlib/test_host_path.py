@@ -18,6 +18,7 @@ from hostlib._engine import Reflector
 from hostlib.bench import host_path
 from hostlib.errors import RunError
 from hostlib.protocol import constants
+from hostlib.protocol.framing import V1MODEL_ELEMENTS
 from hostlib.protocol.header import Header
 from hostlib.system.network_namespace import NamespaceError
 
@@ -35,7 +36,7 @@ def bench(*words: str) -> Result:
 
 
 def measured(*paths: str) -> list[tuple[str, int]]:
-    return [(path, elements) for path in paths for elements in host_path.ELEMENTS]
+    return [(path, elements) for path in paths for elements in V1MODEL_ELEMENTS]
 
 
 def without_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +85,7 @@ def test_the_table_has_a_line_for_each_size(monkeypatch: pytest.MonkeyPatch) -> 
     without_namespaces(monkeypatch)
     done = bench()
     assert done.exit_code == 0, done.output
-    assert all(f"{elements:,}" in done.stdout for elements in host_path.ELEMENTS)
+    assert all(f"{elements:,}" in done.stdout for elements in V1MODEL_ELEMENTS)
     assert "rows: 8 of 8" in done.stderr and "a core copies" in done.stdout
 
 

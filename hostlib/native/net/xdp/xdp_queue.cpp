@@ -14,6 +14,8 @@
 #include <thread>
 #include <tuple>
 
+#include "net/xdp/frame.h"
+
 namespace netfold {
 namespace {
 
@@ -22,7 +24,7 @@ constexpr std::uint32_t FILL_ENTRIES = 2048, COMPLETED_ENTRIES = 4096;
 constexpr std::uint32_t FILLED = 1024;
 // The kernel keeps so much of a chunk for programs.
 constexpr std::size_t HEADROOM_BYTES = 256;
-constexpr std::size_t ETHERNET_BYTES = 14, VLAN_BYTES = 4;
+constexpr std::size_t VLAN_BYTES = 4;
 constexpr int LONGEST_DATAGRAM = 65535;
 // A queue is free again a moment after its last socket was closed.
 constexpr int BIND_TRIES = 100;
@@ -145,14 +147,14 @@ void XdpQueue::open() {
 // be longer than one: not every driver that has the first has the second.
 void XdpQueue::bind() {
     constexpr std::size_t IN_ONE = CHUNK_BYTES - HEADROOM_BYTES;
-    const std::size_t frame = interface_.mtu + ETHERNET_BYTES + VLAN_BYTES;
-    longest_ = std::min<std::size_t>(frame, LONGEST_DATAGRAM + ETHERNET_BYTES);
+    const std::size_t tagged = interface_.mtu + frame::ETHERNET_BYTES + VLAN_BYTES;
+    longest_ = std::min<std::size_t>(tagged, LONGEST_DATAGRAM + frame::ETHERNET_BYTES);
     sockaddr_xdp to{};
     to.sxdp_family = AF_XDP;
     to.sxdp_ifindex = static_cast<std::uint32_t>(index_);
     to.sxdp_queue_id = queue_;
     to.sxdp_flags = XDP_USE_NEED_WAKEUP;
-    if (frame > IN_ONE) to.sxdp_flags |= XDP_USE_SG;
+    if (tagged > IN_ONE) to.sxdp_flags |= XDP_USE_SG;
     for (int tries = 0; ::bind(socket_.get(), reinterpret_cast<const sockaddr *>(&to), sizeof to) != 0; tries++) {
         const int why = errno;
         const std::string queue = "queue " + std::to_string(queue_) + " of " + interface_.name;
