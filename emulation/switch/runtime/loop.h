@@ -75,6 +75,7 @@ static void wait_for_link(port_t *p, uint32_t priority, const uint8_t *frame, ui
         s->dropped++;
         return;
     }
+    bool told = tells(s, &p->out, s->queues[priority].frames + s->busy);
     waiting_t *w = malloc(sizeof *w);
     uint8_t *copy = copied(frame, bytes);
     if (w == NULL || copy == NULL) {
@@ -83,6 +84,14 @@ static void wait_for_link(port_t *p, uint32_t priority, const uint8_t *frame, ui
         no_memory++;
         return;
     }
+    marking_t marking = told ? mark(copy, bytes) : NOT_IP;
+    if (marking == NOT_MARKABLE) {
+        s->dropped_early++;
+        free(w);
+        free(copy);
+        return;
+    }
+    s->marked += marking == MARKED;
     *w = (waiting_t){NULL, now_ns(), further_ns, copy, bytes};
     join_queue(&s->queues[priority], w);
     held_count++;
