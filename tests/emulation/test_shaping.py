@@ -139,12 +139,18 @@ def test_every_mended_checksum_is_right() -> None:
             assert [data[15] for data in arrived[1:]] == [CE] * (len(sent) - 1)
 
 
-def test_a_queue_drops_in_place_of_a_mark_where_the_sender_would_not_listen() -> None:
-    sent = [packet(DSCP | NOT_CAPABLE, number) for number in range(8)]
-    with link("bandwidth=1mbit,queue=10,mark=3:3") as made:
-        assert made.through(sent, 3) == sent[:3]
-        counted = stats(made.dataplane, 2, packets_out=3)
-    assert (counted["marked"], counted["queue_dropped_early"], counted["queue_dropped"]) == (0, 5, 0)
+def test_a_queue_drops_some_in_place_of_marks_where_the_sender_would_not_listen() -> None:
+    sent = [packet(DSCP | NOT_CAPABLE, number) for number in range(1000)]
+    with link("bandwidth=5mbit,queue=2000,mark=3:3") as made:
+        made.send(sent[:500])
+        made.send(sent[500:])
+        stats(made.dataplane, 1, packets_in=len(sent))
+        counted = made.dataplane.port_stats(2)
+        dropped = counted["queue_dropped_early"]
+        arrived = [data for _, data in receive(made.second, len(sent) - dropped)]
+    assert set(arrived) < set(sent)
+    assert 50 < dropped < 200  # a tenth of nearly all
+    assert (counted["marked"], counted["queue_dropped"]) == (0, 0)
 
 
 def test_between_the_two_lengths_a_queue_marks_a_few() -> None:

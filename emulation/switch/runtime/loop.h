@@ -75,7 +75,6 @@ static void wait_for_link(port_t *p, uint32_t priority, const uint8_t *frame, ui
         s->dropped++;
         return;
     }
-    bool told = tells(s, &p->out, s->queues[priority].frames + s->busy);
     waiting_t *w = malloc(sizeof *w);
     uint8_t *copy = copied(frame, bytes);
     if (w == NULL || copy == NULL) {
@@ -84,14 +83,17 @@ static void wait_for_link(port_t *p, uint32_t priority, const uint8_t *frame, ui
         no_memory++;
         return;
     }
-    marking_t marking = told ? mark(copy, bytes) : NOT_IP;
-    if (marking == NOT_MARKABLE) {
+    capable_t capable = s->mark_to == 0 ? NOT_IP : capable_of_marks(copy, bytes);
+    bool told = capable != NOT_IP && tells(s, &p->out, s->queues[priority].frames + s->busy, capable == CAPABLE);
+    if (told && capable == CAPABLE) {
+        mark(copy);
+        s->marked++;
+    } else if (told) {
         s->dropped_early++;
         free(w);
         free(copy);
         return;
     }
-    s->marked += marking == MARKED;
     *w = (waiting_t){NULL, now_ns(), further_ns, copy, bytes};
     join_queue(&s->queues[priority], w);
     held_count++;

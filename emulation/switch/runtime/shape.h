@@ -6,7 +6,8 @@
 
 enum { FRAME_BYTES = 9728, MAX_HELD = 1 << 18, MOST_PRIORITIES = 8 };
 
-// Of the frames that find as many in the queue as may be before all are marked: so many are (RED's max_p, RFC 2309).
+// Of the frames that find a queue nearly as long as where all are marked: so many are (RED's max_p, RFC 2309). Of
+// those that cannot be marked no more are dropped in a longer queue, either: TCP's acknowledgements are among them.
 #define MARK_MOST 0.1
 
 // As ports/open_port.py fills it in: one for each port.
@@ -90,11 +91,11 @@ static shaper_t shaper_of(const link_t *l) {
                       .mark_to = l->mark_to};
 }
 
-// Whether a frame that finds so many in its queue tells its sender of them. The queue's length is the present one, not
-// RED's average: as in data centres, a sender is told within a round trip (RFC 8257).
-static bool tells(const shaper_t *s, fault_t *f, uint64_t ahead) {
+// Whether a frame that finds so many in its queue tells its sender of them, by a mark or by its loss. The queue's
+// length is the present one, not RED's average: as in data centres, a sender is told within a round trip (RFC 8257).
+static bool tells(const shaper_t *s, fault_t *f, uint64_t ahead, bool capable) {
     if (s->mark_to == 0 || ahead < s->mark_from) return false;
-    if (ahead >= s->mark_to) return true;
+    if (ahead >= s->mark_to) return capable || happens(f, MARK_MOST);
     return happens(f, MARK_MOST * (double)(ahead - s->mark_from) / (double)(s->mark_to - s->mark_from));
 }
 
