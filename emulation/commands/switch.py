@@ -104,8 +104,8 @@ LIKE_BMV2 = "--like-bmv2"
 @click.option(
     "--mark",
     type=types.FRAMES,
-    help="Mark frames of a queue with ECN (RFC 3168): a few from FROM frames in it on, every tenth before TO, then all. "
-    "Where the sender does not take part in ECN, they are dropped. Needs a bandwidth [default: none].",
+    help="Mark frames with ECN (RFC 3168) that find FROM frames or more in a port's queue: some, every tenth near TO, and "
+    "from TO on all. Of senders without ECN every tenth is dropped at most. Needs a bandwidth [default: none].",
 )
 @click.option(
     "--burst",
@@ -195,7 +195,7 @@ def switch(
     Example: two network interfaces, one of them a slow link
         emulation switch --port 1=veth1 --port 2=veth2,bandwidth=100mbit,delay=2ms,queue=100
     Example: the same, whose queue asks senders to slow down before it is full
-        emulation switch --port 1=veth1 --port 2=veth2,bandwidth=100mbit,delay=2ms,queue=100,mark=20:60
+        emulation switch --port 1=veth1 --port 2=veth2,bandwidth=100mbit,delay=2ms,queue=100,mark=30:90
     Example: CRC-16/IBM-3740 in place of CRC-16/ARC
         emulation switch --ports 4 --crc crc16_custom=0x1021,0xffff,0,false,false
     Example: what its ports counted, once a second

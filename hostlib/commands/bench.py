@@ -109,7 +109,7 @@ def _place(old: str) -> list[str] | None:
 @click.option(
     "--beside-tcp-in",
     is_flag=True,
-    help="Send it from one more host to the first: results wait in the same queue of the switch; needs --bandwidth.",
+    help="As --beside-tcp, but from one more host to the first: results wait in the same queue of the switch.",
 )
 @click.option(
     "--mark",
@@ -189,7 +189,7 @@ def bench(
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --size 16M
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --mechanism inagg+mcast --loss 0.01
         hostlib bench --on netns --workers 2 --bandwidth 100mbit --queue 100 --size 16M --beside-tcp
-        hostlib bench --on netns --workers 2 --bandwidth 100mbit --queue 100 --mark 20:60 --size 16M --beside-tcp-in
+        hostlib bench --on netns --workers 2 --bandwidth 100mbit --queue 100 --mark 30:90 --size 16M --beside-tcp-in
         hostlib bench --device cuda --mechanism inagg+mcast,ring,gloo --workers 2 --size 1M,25M
         hostlib bench --kernels --device cuda
         hostlib bench --calibrate --output costs.json

@@ -225,7 +225,7 @@ RATE = Value(
 )
 FRAMES = Value(
     Words(
-        "FROM:TO", "two lengths of a queue, in frames", "two whole numbers with a colon, the smaller first", ("20:60",)
+        "FROM:TO", "two lengths of a queue, in frames", "two whole numbers with a colon, the smaller first", ("30:90",)
     ),
     partial(units.frame_range, what=units.VALUE),
 )

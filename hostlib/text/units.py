@@ -57,10 +57,10 @@ def size(text: str, what: str = "size") -> int:
 
 
 def frame_range(text: str, what: str = "frames") -> tuple[int, int]:
-    """Two numbers of frames, from `20:60`. Raises QuantityError: not of that form, or they are in the wrong order."""
+    """Two numbers of frames, from `30:90`. Raises QuantityError: not of that form, or they are in the wrong order."""
     words = text.split(":")
     if len(words) != 2 or not all(word.isdecimal() and word.isascii() for word in words):
-        raise QuantityError(f"{what} {text!r} is not two numbers of frames, FROM:TO (as in 20:60)")
+        raise QuantityError(f"{what} {text!r} is not two numbers of frames, FROM:TO (as in 30:90)")
     first, last = map(int, words)
     if not 1 <= first <= last < 2**31:
         raise QuantityError(

@@ -75,7 +75,7 @@ def test_a_port_has_the_defaults_that_it_does_not_change() -> None:
         ("1=veth1,corrupt=often", "'often' is not a probability"),
         ("1=veth1,queue=0", "at least 1 frame"),
         ("1=veth1,queue=-1", "not a whole number"),
-        ("1=veth1,mark=20", "mark=20: mark '20' is not two numbers of frames, FROM:TO (as in 20:60)"),
+        ("1=veth1,mark=20", "mark=20: mark '20' is not two numbers of frames, FROM:TO (as in 30:90)"),
         ("1=veth1,mark=20:x", "is not two numbers of frames"),
         ("1=veth1,mark=60:20", "mark '60:20' is not FROM:TO with FROM at least 1, TO at least FROM"),
         ("1=veth1,mark=0:20", "FROM at least 1"),

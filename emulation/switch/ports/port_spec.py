@@ -120,7 +120,7 @@ def parse_delay(text: str) -> int:
 
 
 def parse_mark(text: str) -> tuple[int, int]:
-    """Parse the frames from which and to which a queue marks some, from `20:60`.
+    """Parse the frames from which and to which a queue marks some, from `30:90`.
 
     Raises:
         PortError: not of that form, or the second is less than the first.
