@@ -102,6 +102,12 @@ LIKE_BMV2 = "--like-bmv2"
     help="Frames that each port's egress queue holds; more are dropped.",
 )
 @click.option(
+    "--mark",
+    type=types.FRAMES,
+    help="Mark frames with ECN (RFC 3168) that find FROM frames or more in a port's queue: some, every tenth near TO, and "
+    "from TO on all. Of senders without ECN every tenth is dropped at most. Needs a bandwidth [default: none].",
+)
+@click.option(
     "--burst",
     type=types.SIZE,
     default="0",
@@ -156,6 +162,7 @@ def switch(
     rate: str | None,
     delay: float | None,
     queue: int,
+    mark: tuple[int, int] | None,
     burst: int,
     loss: float,
     duplicate: float,
@@ -187,6 +194,8 @@ def switch(
             --p4info p4/build/netfold-v1model-64.p4info.txtpb --port 1=udp:127.0.0.1:9001 --trace-packets
     Example: two network interfaces, one of them a slow link
         emulation switch --port 1=veth1 --port 2=veth2,bandwidth=100mbit,delay=2ms,queue=100
+    Example: the same, whose queue asks senders to slow down before it is full
+        emulation switch --port 1=veth1 --port 2=veth2,bandwidth=100mbit,delay=2ms,queue=100,mark=30:90
     Example: CRC-16/IBM-3740 in place of CRC-16/ARC
         emulation switch --ports 4 --crc crc16_custom=0x1021,0xffff,0,false,false
     Example: what its ports counted, once a second
@@ -219,6 +228,7 @@ def switch(
         0 if delay is None else parse_delay(f"{delay * 1e9:.0f}ns"),
         queue,
         burst,
+        mark,
     )
     if udp_ports > HIGHEST_PORT:
         raise PortError(f"--ports {udp_ports}: a switch has ports 0 to {HIGHEST_PORT}")

@@ -37,6 +37,8 @@ PORT_STATS = (
     "queue_depth",
     "queue_depth_max",
     "queue_dropped",  # the queue was full
+    "marked",  # a frame that the queue made say so (ECN)
+    "queue_dropped_early",  # in place of such a mark, as its sender would not listen
     "not_udp",  # a UDP port cannot send frames of other kinds
     "send_failed",
     "oversized",

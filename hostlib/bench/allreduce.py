@@ -99,6 +99,8 @@ class BenchOptions:
         window: packets of an all-reduce that each rank has outstanding; None for NETFOLD_WINDOW or, without it, a window
             that follows losses.
         beside_tcp: the first host sends a TCP stream to one more host, over the link that its ranks use.
+        beside_tcp_in: the one more sends it to the first host: results wait in the same queue of the switch.
+        mark: frames in a queue of the switch from which and to which it marks some (ECN), FROM:TO; None for never.
         controller: of a running fabric; None to start one.
         collectives: names of MEASURED. A mechanism is measured with those of them that it can do.
         device: where tensors are: `cpu`; `cuda:1`; `cuda`, with ranks dealt to the GPUs in turn.
@@ -124,6 +126,8 @@ class BenchOptions:
     ranks_per_host: int = 1
     queue: int | None = None
     beside_tcp: bool = False
+    beside_tcp_in: bool = False
+    mark: str | None = None
     elements: int = ELEMENTS
     window: int | None = None
 
@@ -191,20 +195,31 @@ class BenchOptions:
             raise HostlibError(f"--elements must be one of {legal}, not {self.elements}")
         if self.controller is not None and self.elements != ELEMENTS:
             raise HostlibError("--elements: the fabric of --controller runs already; give it to `controller start`")
-        if self.rate is None and (self.queue is not None or self.beside_tcp):
-            flag = "--beside-tcp" if self.beside_tcp else "--queue"
+        of_links = {
+            "--beside-tcp": self.beside_tcp,
+            "--beside-tcp-in": self.beside_tcp_in,
+            "--mark": self.mark is not None,
+            "--queue": self.queue is not None,
+        }
+        flag = next((flag for flag, given in of_links.items() if given), None)
+        if self.rate is None and flag is not None:
             raise HostlibError(f"{flag} is for links with a rate: it needs --on netns and --bandwidth")
+        if self.beside_tcp and self.beside_tcp_in:
+            raise HostlibError("--beside-tcp and --beside-tcp-in: one stream is measured; leave out one of them")
+        if self.mark is not None:
+            units.frame_range(self.mark, "--mark")
         if self.controller is not None and count is not None:
             raise HostlibError("network namespaces have a fabric of their own: --controller goes with --on loopback")
-        if not self.faults.flags:
+        flags = [*self.faults.flags, *(["--mark"] if self.mark is not None else [])]
+        if not flags:
             return
-        options = ", ".join(self.faults.flags)
+        options = ", ".join(flags)
         if self.controller is not None:
             raise HostlibError(f"{options}: the fabric of --controller runs already; give them to `controller start`")
         past = [str(cell) for cell in self.cells if not cell.needs_fabric]
         if past:
             raise HostlibError(
-                f"{options}: only the embedded switch loses, repeats, delays and damages packets, and "
+                f"{options}: only the embedded switch loses, repeats, delays, damages and marks packets, and "
                 f"{', '.join(past)} would not use it: leave out one or the other"
             )
 
@@ -227,6 +242,11 @@ class BenchOptions:
     def cells(self) -> tuple[BenchCell, ...]:
         """The mechanisms, each with what it can do of the collectives."""
         return cells_of(self.mechanisms, self.collectives)
+
+    @property
+    def streams(self) -> bool:
+        """Whether there is a TCP stream, and one more host for its other end."""
+        return self.beside_tcp or self.beside_tcp_in
 
     @property
     def ranks(self) -> int:
@@ -271,6 +291,9 @@ class Row:
         sent_bytes, received_bytes: of frames, for one of them, on the link of the rank that sends, or receives, most;
             None where ranks have no link of their own. A TCP stream's are among them.
         tcp_gbytes_per_s: what a TCP stream carried meanwhile, 10^9 bytes per second; None without one.
+        marked: results that said that a queue had grown (ECN), of all ranks, during the timed part.
+        queue_frames: the most frames that waited for one link of the switch, whichever of its mechanisms was measured;
+            None where links have no rate, or there is no switch.
     """
 
     mechanism: str
@@ -289,6 +312,8 @@ class Row:
     sent_bytes: int | None
     received_bytes: int | None
     tcp_gbytes_per_s: float | None = None
+    marked: int = 0
+    queue_frames: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """As `hostlib bench --json` prints it; the rates also under the names that they had one version ago."""
@@ -324,16 +349,18 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
             if count is None
             else stack.enter_context(
                 namespace_hosts(
-                    count + servers + options.beside_tcp,
+                    count + servers + options.streams,
                     options.rate,
                     options.ranks_per_host,
                     options.queue or QUEUE_FRAMES,
                     mtu_for(options.elements),
+                    options.mark,
                 )
             )
         )
         for cells in _by_place(options.cells):
             through = cells[0].needs_fabric
+            counters: list[dict[str, Any]] = []
             with ExitStack() as place:
                 hosts: Hosts = LocalHosts()
                 if spaces is not None and through:
@@ -342,25 +369,37 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
                     hosts = place.enter_context(to_bridge(spaces))
                 controller = options.controller or ""
                 if through and not controller:
-                    controller = place.enter_context(local_fabric(hosts, options.faults, options.elements))
+                    controller = place.enter_context(
+                        local_fabric(hosts, options.faults, options.elements, counters.append)
+                    )
                 serve = max(cell.servers for cell in cells)
                 addresses = [hosts.address(rank) for rank in range(options.ranks + serve)]
-                stream = place.enter_context(_stream(spaces)) if spaces is not None and options.beside_tcp else None
+                stream = None
+                if spaces is not None and options.streams:
+                    stream = place.enter_context(_stream(spaces, options.beside_tcp_in))
                 rank_options = [options.for_rank(cells, controller, address, stream).to_json() for address in addresses]
                 done = run_ranks(
                     "hostlib.bench.allreduce_rank", rank_options.__getitem__, options.ranks, hosts, report, serve
                 )
-                rows += [Row(**row) for row in done["rows"]]
+            deepest = _deepest(counters[0]) if counters and options.rate is not None else None
+            rows += [Row(**row, queue_frames=deepest) for row in done["rows"]]
     return sorted(rows, key=lambda row: options.cells.index(BenchCell(row.mechanism, row.collective)))
 
 
 @contextmanager
-def _stream(hosts: NamespaceHosts) -> Iterator[str]:
-    """A TCP stream from the first host to the last."""
+def _stream(hosts: NamespaceHosts, inwards: bool) -> Iterator[str]:
+    """A TCP stream from the first host to the last, or from the last to the first."""
+    ends = (0, len(hosts.spaces) - 1)
+    source, sink = reversed(ends) if inwards else ends
     with tempfile.TemporaryDirectory(prefix="netfold-stream-") as folder:
-        ends, last = (hosts.spaces[0], hosts.spaces[-1]), len(hosts.spaces)
-        with tcp_stream(Path(folder), ends, hosts.address((last - 1) * hosts.ranks_per_host)) as count:
+        spaces, address = (hosts.spaces[source], hosts.spaces[sink]), hosts.address(sink * hosts.ranks_per_host)
+        with tcp_stream(Path(folder), spaces, address) as count:
             yield str(count)
+
+
+def _deepest(counters: dict[str, Any]) -> int:
+    """The most frames that have waited for a port of the switch."""
+    return max(int(port["queue_depth_max"]) for port in counters["ports"].values())
 
 
 def _by_place(cells: tuple[BenchCell, ...]) -> list[tuple[BenchCell, ...]]:
@@ -456,9 +495,11 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
         "busbw",
         "#wrong",
         "again",
+        *(("marked",) if options.mark is not None else ()),
+        *(("queue",) if options.rate is not None else ()),
         "out",
         "in",
-        *(("tcp",) if options.beside_tcp else ()),
+        *(("tcp",) if options.streams else ()),
     ):
         table.add_column(name, justify="left" if name in ("mechanism", "collective", "type") else "right", no_wrap=True)
     table.add_row(
@@ -473,9 +514,11 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
         "(GB/s)",
         "",
         "",
+        *(("",) if options.mark is not None else ()),
+        *(("(frames)",) if options.rate is not None else ()),
         "(B)",
         "(B)",
-        *(("(GB/s)",) if options.beside_tcp else ()),
+        *(("(GB/s)",) if options.streams else ()),
     )
     for row in rows:
         table.add_row(
@@ -490,6 +533,8 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
             f"{row.busbw_gbytes_per_s:.4f}",
             str(row.wrong) if row.wrong == 0 else f"[red]{row.wrong}[/red]",
             str(row.retransmits),
+            *((str(row.marked),) if options.mark is not None else ()),
+            *(("" if row.queue_frames is None else str(row.queue_frames),) if options.rate is not None else ()),
             *("" if each is None else str(each) for each in (row.sent_bytes, row.received_bytes)),
             *((f"{row.tcp_gbytes_per_s:.4f}",) if row.tcp_gbytes_per_s is not None else ()),
         )
@@ -517,10 +562,13 @@ def foot(options: BenchOptions) -> list[str]:
     ]
     if BOTH in options.collectives:
         lines.append(f"{BOTH}: a reduce-scatter and an all-gather at once, each of a whole tensor of that size.")
-    if options.beside_tcp:
-        lines.append(
-            "tcp: what a TCP stream (CUBIC) from the first host to another carried meanwhile over the same link."
-        )
+    if options.mark is not None:
+        lines.append("marked: results that said that a queue had grown (ECN), at all ranks.")
+    if options.rate is not None and any(cell.needs_fabric for cell in options.cells):
+        lines.append("queue: the most frames that waited for one link of the switch, in the whole run.")
+    if options.streams:
+        way = "from another host to the first" if options.beside_tcp_in else "from the first host to another"
+        lines.append(f"tcp: what a TCP stream (CUBIC) {way} carried meanwhile over the same link.")
     through = [cell for cell in options.cells if cell.needs_fabric]
     once = [cell.mechanism for cell in through if not cell.sends_messages]
     if once:

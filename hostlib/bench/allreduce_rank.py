@@ -131,6 +131,7 @@ class Measurement:
             self._seconds(1)
         iterations = self.options.iterations or self._suitable()
         before, link_before, by_hosts = self._retransmits(), link_bytes(self.options.address), self._by_hosts()
+        marked = self._marked()
         streamed, begin = self._streamed(), time.perf_counter()
         times_s = [self._seconds(iterations) / iterations for _ in range(self.options.repeats)]
         tcp = (self._streamed() - streamed) / (time.perf_counter() - begin)
@@ -141,6 +142,7 @@ class Measurement:
             "iterations": iterations * self.options.repeats,
             "times_s": times_s,
             "retransmits": self._retransmits() - before,
+            "marked": self._marked() - marked,
             "by_hosts": self._by_hosts() - by_hosts,
             "bits": self.bits.hexdigest(),
             "wrong": self.exercise.wrong(),
@@ -178,6 +180,10 @@ class Measurement:
             return tcp_retransmits(leave_out_port=self.here.port)
         return (self.doing.stats() or {}).get("retransmits", 0)  # no engine yet, before the first one
 
+    def _marked(self) -> int:
+        """Results so far that a queue on their way had marked."""
+        return (self.doing.stats() or {}).get("marked", 0) if self.cell.needs_fabric else 0
+
     def _by_hosts(self) -> int:
         """How many the hosts have done so far, since the switch had failed."""
         return sum(failure["by_hosts"] for failure in self.doing.failures)
@@ -210,6 +216,7 @@ class Measurement:
             "busbw_gbytes_per_s": round(algbw * bus_factor(self.cell.collective, self.context.world_size), 6),
             "wrong": max(error),
             "retransmits": sum(rank["retransmits"] for rank in everybody),
+            "marked": sum(rank["marked"] for rank in everybody),
             "by_hosts": max(rank["by_hosts"] for rank in everybody),
             "sent_bytes": sent,
             "received_bytes": received,

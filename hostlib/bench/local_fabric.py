@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from hostlib.protocol.header import ELEMENTS
 from hostlib.system.network_namespace import orphaned
 from hostlib.system.process import StartError, running
 from hostlib.text import units
+
+AT_THE_END = "3600s"  # before which the switch reports its counters, unless it runs for longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +60,18 @@ class Faults:
 
 
 @contextmanager
-def local_fabric(hosts: Hosts, faults: Faults, elements: int = ELEMENTS) -> Iterator[str]:
+def local_fabric(
+    hosts: Hosts,
+    faults: Faults,
+    elements: int = ELEMENTS,
+    counted: Callable[[dict[str, Any]], None] | None = None,
+) -> Iterator[str]:
     """Run a switch with a port for each host, and its controller, for the duration of the block; yields the
     controller's URL.
 
     Args:
         elements: in a packet.
+        counted: called at the end with the counters of the switch (emulation.switch.dataplane), if it ended in order.
 
     Raises:
         FabricError: one of them did not start; with its own message.
@@ -75,6 +83,9 @@ def local_fabric(hosts: Hosts, faults: Faults, elements: int = ELEMENTS) -> Iter
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"netfold-fabric-{os.getpid()}-")))
         ready = folder / "switch.json"
         options = ["--p4rt", "127.0.0.1:0", "--ready-file", str(ready), *faults.options(), *hosts.switch_ports()]
+        if counted is not None:
+            options += ["--stats-every", AT_THE_END]
+            stack.callback(_report, ready.with_suffix(".log"), counted)
         switch = stack.enter_context(_running(hosts, "the embedded switch", ["emulation", "switch", *options], ready))
         described = {
             "name": "switch",
@@ -88,6 +99,12 @@ def local_fabric(hosts: Hosts, faults: Faults, elements: int = ELEMENTS) -> Iter
         options += ["--elements", str(elements)]
         start = ["controller", "start", "--foreground", "--trusted-network", *options]
         yield stack.enter_context(_running(hosts, "the controller", start, state))["http"]
+
+
+def _report(log: Path, counted: Callable[[dict[str, Any]], None]) -> None:
+    lines = [line for line in log.read_text().splitlines() if line.startswith("{")] if log.exists() else []
+    if lines:
+        counted(json.loads(lines[-1]))
 
 
 @contextmanager

@@ -112,6 +112,17 @@ def _place(old: str) -> list[str] | None:
     is_flag=True,
     help="Send a TCP stream (CUBIC) from the first host to one more, over the same link; needs --bandwidth.",
 )
+@click.option(
+    "--beside-tcp-in",
+    is_flag=True,
+    help="As --beside-tcp, but from one more host to the first: results wait in the same queue of the switch.",
+)
+@click.option(
+    "--mark",
+    type=types.FRAMES.typed(),
+    help="Have the switch mark frames of its queues with ECN, as `emulation switch --mark` does, and the hosts' TCP ask "
+    "for marks; needs --bandwidth [default: none].",
+)
 @click.option("--delay", type=types.TIME.typed(), help="Delay of each link of the embedded switch [default: none].")
 @faults("--loss", "--duplicate", "--reorder", "--corrupt")
 @click.option("--seed", type=types.SEED, default=0, show_default=True, help="Seed of the data and of the faults.")
@@ -184,6 +195,7 @@ def bench(
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --size 16M
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --mechanism inagg+mcast --loss 0.01
         hostlib bench --on netns --workers 2 --bandwidth 100mbit --queue 100 --size 16M --beside-tcp
+        hostlib bench --on netns --workers 2 --bandwidth 100mbit --queue 100 --mark 30:90 --size 16M --beside-tcp-in
         hostlib bench --device cuda --mechanism inagg+mcast,ring,gloo --workers 2 --size 1M,25M
         hostlib bench --kernels --device cuda
         hostlib bench --calibrate --output costs.json

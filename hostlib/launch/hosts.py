@@ -24,7 +24,7 @@ from hostlib.system.network_links import (
     veth,
     with_tables,
 )
-from hostlib.system.network_namespace import NamespaceError, namespace, sweep
+from hostlib.system.network_namespace import NamespaceError, inside, namespace, sweep, take_part_in_ecn
 from hostlib.text import units
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ class NamespaceHosts:
         ranks_per_host: ranks on each, one host after the other.
         queue: frames that wait at each end of a link with a rate; more are dropped.
         mtu: of the links, bytes from the IP header on.
+        mark: frames in the switch's queues from which and to which it marks some, FROM:TO; None for never.
     """
 
     middle: str
@@ -117,6 +118,7 @@ class NamespaceHosts:
     ranks_per_host: int = 1
     queue: int = QUEUE_FRAMES
     mtu: int = MTU
+    mark: str | None = None
 
     @property
     def ends(self) -> list[str]:
@@ -139,7 +141,10 @@ class NamespaceHosts:
     def switch_ports(self) -> list[str]:
         ports = [word for n, end in enumerate(self.ends, start=1) for word in ("--port", f"{n}={end}")]
         # The switch shapes the traffic itself: a qdisc would wake the kernel, and the rank, for every single frame.
-        return ports if self.rate is None else [*ports, "--bandwidth", self.rate, "--queue", str(self.queue)]
+        if self.rate is None:
+            return ports
+        mark = [] if self.mark is None else ["--mark", self.mark]
+        return [*ports, "--bandwidth", self.rate, "--queue", str(self.queue), *mark]
 
     def fabric(self, ready: dict[str, Any]) -> dict[str, Any]:
         numbers = range(1, len(self.spaces) + 1)
@@ -159,13 +164,19 @@ class NamespaceHosts:
 
 @contextmanager
 def namespace_hosts(
-    count: int, rate: str | None, ranks_per_host: int = 1, queue: int = QUEUE_FRAMES, mtu: int = MTU
+    count: int,
+    rate: str | None,
+    ranks_per_host: int = 1,
+    queue: int = QUEUE_FRAMES,
+    mtu: int = MTU,
+    mark: str | None = None,
 ) -> Iterator[NamespaceHosts]:
     """Make hosts in namespaces for the duration of the block, after removing what killed processes left behind.
 
     Args:
         rate: of each link in each direction, as tc(8) takes it (100mbit); None for unlimited.
         queue, mtu: see NamespaceHosts.
+        mark: likewise; the hosts' TCP then takes part in ECN.
 
     Raises:
         NamespaceError: they cannot be made; it needs root.
@@ -181,7 +192,9 @@ def namespace_hosts(
         with_tables(space, lambda kernel: _cable(kernel, spaces, mtu))
         for n, host in enumerate(spaces, start=1):
             with_tables(host, partial(_configure, n=n, rate=rate, queue=queue, mtu=mtu))
-        yield NamespaceHosts(space, spaces, rate, ranks_per_host=ranks_per_host, queue=queue, mtu=mtu)
+            if mark is not None:
+                inside(host, take_part_in_ecn)
+        yield NamespaceHosts(space, spaces, rate, ranks_per_host=ranks_per_host, queue=queue, mtu=mtu, mark=mark)
 
 
 def _cable(kernel: IPRoute, spaces: tuple[str, ...], mtu: int) -> None:

@@ -62,6 +62,11 @@ def make_namespace(space: str) -> None:
     inside(space, configure)
 
 
+def take_part_in_ecn() -> None:
+    """Have TCP of this thread's namespace ask for ECN (RFC 3168), and not only grant it."""
+    Path("/proc/sys/net/ipv4/tcp_ecn").write_text("1")
+
+
 def delete_namespace(space: str) -> None:
     """Delete a namespace if it exists."""
     from pyroute2 import netns

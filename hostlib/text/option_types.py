@@ -223,6 +223,12 @@ RATE = Value(
     ),
     partial(units.bandwidth, what=units.VALUE),
 )
+FRAMES = Value(
+    Words(
+        "FROM:TO", "two lengths of a queue, in frames", "two whole numbers with a colon, the smaller first", ("30:90",)
+    ),
+    partial(units.frame_range, what=units.VALUE),
+)
 THROUGHPUT = Value(
     Words(
         "THROUGHPUT",

@@ -56,6 +56,19 @@ def size(text: str, what: str = "size") -> int:
     return round(_times(text, *_split(text), SIZES, what, f"{', '.join(filter(None, SIZES))} (as in 16MiB)"))
 
 
+def frame_range(text: str, what: str = "frames") -> tuple[int, int]:
+    """Two numbers of frames, from `30:90`. Raises QuantityError: not of that form, or they are in the wrong order."""
+    words = text.split(":")
+    if len(words) != 2 or not all(word.isdecimal() and word.isascii() for word in words):
+        raise QuantityError(f"{what} {text!r} is not two numbers of frames, FROM:TO (as in 30:90)")
+    first, last = map(int, words)
+    if not 1 <= first <= last < 2**31:
+        raise QuantityError(
+            f"{what} {text!r} is not FROM:TO with FROM at least 1, TO at least FROM, and both below 2^31"
+        )
+    return first, last
+
+
 def time_ns(text: str, what: str = "time", bare: str = "") -> int:
     """Nanoseconds, from `5us`.
 

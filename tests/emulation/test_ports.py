@@ -44,6 +44,8 @@ def test_an_interface_with_its_link() -> None:
     assert (spec.number, spec.place) == (3, PacketSocket("veth1"))
     assert spec.shape == Shape(2.5e9, 150_000, 10, 3000)
     assert spec.faults == Faults(loss=0.1, corrupt=0.2, seed=7)
+    assert parse_port("3=veth1,bandwidth=1gbit,mark=20:60").shape == Shape(1e9, mark=(20, 60))
+    assert parse_port("3=veth1,bandwidth=1gbit", shape=Shape(mark=(5, 5))).shape == Shape(1e9, mark=(5, 5))
     assert parse_port("3=veth1") == PortSpec(3, PacketSocket("veth1"))
     assert parse_port("3=veth1,direct=yes,direct=no") == PortSpec(3, PacketSocket("veth1", direct=False))
 
@@ -73,9 +75,14 @@ def test_a_port_has_the_defaults_that_it_does_not_change() -> None:
         ("1=veth1,corrupt=often", "'often' is not a probability"),
         ("1=veth1,queue=0", "at least 1 frame"),
         ("1=veth1,queue=-1", "not a whole number"),
+        ("1=veth1,mark=20", "mark=20: mark '20' is not two numbers of frames, FROM:TO (as in 30:90)"),
+        ("1=veth1,mark=20:x", "is not two numbers of frames"),
+        ("1=veth1,mark=60:20", "mark '60:20' is not FROM:TO with FROM at least 1, TO at least FROM"),
+        ("1=veth1,mark=0:20", "FROM at least 1"),
+        ("1=veth1,mark=20:60", "port 1: mark needs a bandwidth: nothing waits for a link without one"),
         ("1=veth1,direct=often", "direct is yes or no"),
         ("1=udp:127.0.0.1:1,direct=no", "direct is only for eth:INTERFACE or INTERFACE"),
-        ("1=veth1,jitter=1ms", "there is no 'jitter'; there are bandwidth, delay, queue, burst, loss"),
+        ("1=veth1,jitter=1ms", "there is no 'jitter'; there are bandwidth, delay, queue, burst, mark, loss"),
     ],
 )
 def test_what_is_wrong_with_a_port_is_one_line(text: str, says: str) -> None:

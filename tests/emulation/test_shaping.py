@@ -91,6 +91,90 @@ def test_a_full_queue_drops_what_comes_last() -> None:
         assert (after["queue_depth"], after["bytes_out"]) == (0, 10_000)
 
 
+NOT_CAPABLE, ECT_1, ECT_0, CE, DSCP = 0, 1, 2, 3, 0xB8  # RFC 3168; a code point beside it
+
+
+def packet(type_of_service: int, identification: int = 0) -> bytes:
+    """A frame of IPv4 that leaves through port 2."""
+    header = struct.pack(
+        "!BBHHHBBH4s4s",
+        0x45,
+        type_of_service,
+        120,
+        identification,
+        0,
+        64,
+        6,
+        0,
+        bytes([10, 0, 0, 1]),
+        bytes([10, 0, 0, 2]),
+    )
+    return frame(2)[:12] + b"\x08\x00" + header[:10] + struct.pack("!H", ip_checksum(header)) + header[12:] + bytes(100)
+
+
+def ip_checksum(header: bytes) -> int:
+    """RFC 1071; 0 if the header has a right one."""
+    total = sum(struct.unpack("!10H", header))
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def test_a_queue_marks_what_finds_it_long_and_mends_the_checksum() -> None:
+    sent = [packet(DSCP | ecn, number) for number, ecn in enumerate([ECT_0, ECT_1, ECT_0, ECT_1, CE, ECT_0, ECT_1, CE])]
+    with link("bandwidth=1mbit,queue=10,mark=3:3") as made:
+        arrived = made.through(sent, len(sent))
+        counted = made.dataplane.port_stats(2)
+    assert arrived == [*sent[:3], *(packet(DSCP | CE, number) for number in range(3, len(sent)))]
+    assert (counted["marked"], counted["queue_dropped_early"], counted["queue_dropped"]) == (5, 0, 0)
+
+
+def test_every_mended_checksum_is_right() -> None:
+    with link("bandwidth=10mbit,queue=200,mark=1:1") as made:
+        # One in 100 identifications: carries of the sum come and go.
+        for start in range(0, 1 << 16, 100 * 128):
+            sent = [packet(ECT_0, number) for number in range(start, min(start + 100 * 128, 1 << 16), 100)]
+            arrived = made.through(sent, len(sent))
+            assert all(ip_checksum(data[14:34]) == 0 for data in arrived)
+            assert [data[15] for data in arrived[1:]] == [CE] * (len(sent) - 1)
+
+
+def test_a_queue_drops_some_in_place_of_marks_where_the_sender_would_not_listen() -> None:
+    sent = [packet(DSCP | NOT_CAPABLE, number) for number in range(1000)]
+    with link("bandwidth=5mbit,queue=2000,mark=3:3") as made:
+        made.send(sent[:500])
+        made.send(sent[500:])
+        stats(made.dataplane, 1, packets_in=len(sent))
+        counted = made.dataplane.port_stats(2)
+        dropped = counted["queue_dropped_early"]
+        arrived = [data for _, data in receive(made.second, len(sent) - dropped)]
+    assert set(arrived) < set(sent)
+    assert 50 < dropped < 200  # a tenth of nearly all
+    assert (counted["marked"], counted["queue_dropped"]) == (0, 0)
+
+
+def test_between_the_two_lengths_a_queue_marks_a_few() -> None:
+    sent = [packet(ECT_0, number) for number in range(1000)]
+    with link("bandwidth=5mbit,queue=2000,mark=100:1100") as made:
+        made.send(sent[:500])
+        made.send(sent[500:])
+        arrived = [data for _, data in receive(made.second, len(sent))]
+        counted = made.dataplane.port_stats(2)
+    marked = sum(data[15] == CE for data in arrived)
+    assert 0 < counted["marked"] == marked < 100  # some 40 of 1000
+
+
+def test_frames_that_cannot_say_it_pass_and_nothing_is_marked_unasked() -> None:
+    sent = [frame(2, number) for number in range(8)]
+    with link("bandwidth=1mbit,queue=10,mark=1:1") as made:
+        assert made.through(sent, len(sent)) == sent
+    sent = [packet(ECT_0, number) for number in range(8)]
+    with link("bandwidth=1mbit,queue=10") as made:
+        assert made.through(sent, len(sent)) == sent
+        counted = made.dataplane.port_stats(2)
+    assert (counted["marked"], counted["queue_dropped_early"]) == (0, 0)
+
+
 def test_a_delay_is_at_least_what_was_asked_and_keeps_order() -> None:
     with link("delay=50ms,bandwidth=100mbit") as made:
         before = time.time()

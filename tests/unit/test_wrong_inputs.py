@@ -328,6 +328,29 @@ WRONG = [
         "--beside-tcp is for links with a rate: it needs --on netns and --bandwidth",
         1,
     ),
+    (
+        "hostlib bench --on netns --mark 30:90",
+        "--mark is for links with a rate: it needs --on netns and --bandwidth",
+        1,
+    ),
+    (
+        "hostlib bench --on netns --beside-tcp-in",
+        "--beside-tcp-in is for links with a rate: it needs --on netns and --bandwidth",
+        1,
+    ),
+    (
+        "hostlib bench --on netns --bandwidth 100mbit --beside-tcp --beside-tcp-in",
+        "--beside-tcp and --beside-tcp-in: one stream is measured; leave out one of them",
+        1,
+    ),
+    (
+        "hostlib bench --on netns --bandwidth 100mbit --mark 30:90 --mechanism ring",
+        "--mark: only the embedded switch loses, repeats, delays, damages and marks packets, and ring would not use it",
+        1,
+    ),
+    ("hostlib bench --mark 20", "--mark: '20' is not two numbers of frames, FROM:TO (as in 30:90)", 2),
+    ("emulation switch --ports 2 --mark 60:20", "--mark: '60:20' is not FROM:TO with FROM at least 1", 2),
+    ("emulation switch --ports 2 --mark 30:90", "port 1: mark needs a bandwidth: nothing waits for a link", 1),
     ("hostlib bench --queue 100", "--queue is for links with a rate: it needs --on netns and --bandwidth", 1),
     ("hostlib bench --on netns --bandwidth 100mbit --queue 0", "--queue must be at least 1, not 0", 1),
     ("hostlib bench --window 0", "--window must be a whole number from 1 to 128, the slots of a lane, not 0", 1),
@@ -660,7 +683,7 @@ WRONG = [
     ("hostlib bench --loss 2 --mechanism inagg", "--loss: '2' is not a probability in [0, 1)", 2),
     (
         "hostlib bench --loss 0.1 --mechanism ring",
-        "--loss: only the embedded switch loses, repeats, delays and damages",
+        "--loss: only the embedded switch loses, repeats, delays, damages and marks",
         1,
     ),
     ("hostlib bench --deadline 0", "--deadline must be above 0, not 0.0", 1),

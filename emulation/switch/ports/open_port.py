@@ -20,7 +20,7 @@ class _Link(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_double) for name in ("loss", "duplicate", "reorder", "corrupt", "rate")),
-        *((name, ctypes.c_uint64) for name in ("delay_ns", "burst", "queue", "seed")),
+        *((name, ctypes.c_uint64) for name in ("delay_ns", "burst", "queue", "seed", "mark_from", "mark_to")),
     ]
 
     @classmethod
@@ -36,6 +36,7 @@ class _Link(ctypes.Structure):
             shape.burst,
             shape.queue,
             faults.seed,
+            *(shape.mark or (0, 0)),
         )
 
 

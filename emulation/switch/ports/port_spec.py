@@ -77,12 +77,14 @@ class Shape:
         delay_ns: of a frame, in either direction (on a wire, from each end to the other).
         queue: frames that may wait for output; more are dropped.
         burst: bytes that may leave at once after a pause, faster than the rate.
+        mark: frames in the queue at which marking begins, and those at which every frame is marked; None for never.
     """
 
     rate: float | None = None
     delay_ns: int = 0
     queue: int = 1000
     burst: int = 0
+    mark: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.queue < 1:
@@ -117,6 +119,18 @@ def parse_delay(text: str) -> int:
     return delay
 
 
+def parse_mark(text: str) -> tuple[int, int]:
+    """Parse the frames from which and to which a queue marks some, from `30:90`.
+
+    Raises:
+        PortError: not of that form, or the second is less than the first.
+    """
+    try:
+        return units.frame_range(text, "mark")
+    except QuantityError as error:
+        raise PortError(str(error)) from None
+
+
 def _read(parse: Callable[[str, str], float], text: str, what: str) -> float:
     try:
         return parse(text, what)
@@ -149,6 +163,7 @@ SHAPE_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "delay": ("delay_ns", parse_delay),
     "queue": ("queue", _count),
     "burst": ("burst", _count),
+    "mark": ("mark", parse_mark),
 }
 LINK_OPTIONS = (*SHAPE_OPTIONS, *FAULT_OPTIONS)
 RENAMED = {"rate": "bandwidth"}  # old names, for one version
@@ -240,7 +255,7 @@ class PortSpec:
     """Port `number` of the switch: its place, and its link.
 
     Raises:
-        PortError: v1model has no such port number.
+        PortError: v1model has no such port number, or there is no queue that could mark.
     """
 
     number: int
@@ -251,3 +266,5 @@ class PortSpec:
     def __post_init__(self) -> None:
         if not 0 <= self.number <= HIGHEST_PORT:
             raise PortError(f"port {self.number} is not in 0..{HIGHEST_PORT}")
+        if self.shape.mark is not None and self.shape.rate is None:
+            raise PortError(f"port {self.number}: mark needs a bandwidth: nothing waits for a link without one")

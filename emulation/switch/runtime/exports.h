@@ -76,6 +76,8 @@ void nf_port_stats(uint32_t number, uint64_t *out) {
                       p->shaper.depth,
                       p->shaper.deepest,
                       p->shaper.dropped,
+                      p->shaper.marked,
+                      p->shaper.dropped_early,
                       p->not_udp,
                       p->send_failed,
                       p->oversized,

@@ -83,6 +83,17 @@ static void wait_for_link(port_t *p, uint32_t priority, const uint8_t *frame, ui
         no_memory++;
         return;
     }
+    capable_t capable = s->mark_to == 0 ? NOT_IP : capable_of_marks(copy, bytes);
+    bool told = capable != NOT_IP && tells(s, &p->out, s->queues[priority].frames + s->busy, capable == CAPABLE);
+    if (told && capable == CAPABLE) {
+        mark(copy);
+        s->marked++;
+    } else if (told) {
+        s->dropped_early++;
+        free(w);
+        free(copy);
+        return;
+    }
     *w = (waiting_t){NULL, now_ns(), further_ns, copy, bytes};
     join_queue(&s->queues[priority], w);
     held_count++;

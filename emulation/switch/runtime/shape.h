@@ -6,11 +6,16 @@
 
 enum { FRAME_BYTES = 9728, MAX_HELD = 1 << 18, MOST_PRIORITIES = 8 };
 
+// Of the frames that find a queue nearly as long as where all are marked: so many are (RED's max_p, RFC 2309). Of
+// those that cannot be marked no more are dropped in a longer queue, either: TCP's acknowledgements are among them.
+#define MARK_MOST 0.1
+
 // As ports/open_port.py fills it in: one for each port.
 typedef struct {
     double loss, duplicate, reorder, corrupt;  // probabilities
     double rate;                               // bits of frames per second; 0: no limit
     uint64_t delay_ns, burst, queue, seed;     // burst in bytes, queue in frames of one priority
+    uint64_t mark_from, mark_to;               // frames in that queue at which marking begins, and all are; 0: never
 } link_t;
 
 // One direction of a link.
@@ -40,6 +45,7 @@ typedef struct {
     double ns_per_byte;  // 0: no limit
     double burst_ns, free_ns;
     uint64_t limit, depth, deepest, dropped;
+    uint64_t mark_from, mark_to, marked, dropped_early;
     queue_of_t queues[MOST_PRIORITIES];
     bool busy;  // a frame of it is in the heap, for the link to be free
 } shaper_t;
@@ -78,7 +84,19 @@ static bool untouched(const fault_t *f) {
 
 static shaper_t shaper_of(const link_t *l) {
     double ns_per_byte = l->rate > 0 ? 8e9 / l->rate : 0;
-    return (shaper_t){.ns_per_byte = ns_per_byte, .burst_ns = (double)l->burst * ns_per_byte, .limit = l->queue};
+    return (shaper_t){.ns_per_byte = ns_per_byte,
+                      .burst_ns = (double)l->burst * ns_per_byte,
+                      .limit = l->queue,
+                      .mark_from = l->mark_from,
+                      .mark_to = l->mark_to};
+}
+
+// Whether a frame that finds so many in its queue tells its sender of them, by a mark or by its loss. The queue's
+// length is the present one, not RED's average: as in data centres, a sender is told within a round trip (RFC 8257).
+static bool tells(const shaper_t *s, fault_t *f, uint64_t ahead, bool capable) {
+    if (s->mark_to == 0 || ahead < s->mark_from) return false;
+    if (ahead >= s->mark_to) return capable || happens(f, MARK_MOST);
+    return happens(f, MARK_MOST * (double)(ahead - s->mark_from) / (double)(s->mark_to - s->mark_from));
 }
 
 // When the last bit of a frame that comes now will have left.

@@ -85,6 +85,8 @@ void Lane::configure(const End &fabric, const Header &header, const Pool &pool, 
     std::vector<End> senders;
     if (pool.server.port != 0) senders.push_back(pool.server);
     socket_->aim(fabric, packet_bytes, senders);
+    // A mark on a contribution comes back on the result, if the switch sends that itself. Others would have to be told.
+    socket_->heed_marks(!pool.acknowledged && pool.server.port == 0);
     slots_.assign(static_cast<std::size_t>(pool.slots), Slot{});
     kept_.assign(pool.acknowledged ? 0 : slots_.size() * 4 * elements_, 0);
     parts_.clear();
@@ -192,6 +194,7 @@ void Lane::run() {
         lock.lock();
         while (!parts_.empty() && parts_.front()->done == parts_.front()->chunks) parts_.pop_front();
         busy_ = !parts_.empty() || !incoming_.empty();
+        stats_.window = static_cast<std::uint64_t>(congestion_.size());
         shown_ = stats_;
         shown_heard_ns_ = heard_ns_;
         shown_position_ = parts_.empty() ? next_position_ : parts_.front()->first;
@@ -472,6 +475,7 @@ void Lane::handle(int i, std::int64_t now) {
         return;
     }
     Slot &slot = slots_[index];
+    if (socket_->marked(i)) stats_.marked++;
     if (!slot.open || header.generation != generation_of(slot.position)) {
         came_again(slot, header.generation, now);
         return;
@@ -486,6 +490,7 @@ void Lane::handle(int i, std::int64_t now) {
         return;
     }
     time(slot, now);
+    if (socket_->marked(i)) congestion_.marked(slot.sent_ns, now);
     finish(index, packet + layout::HEADER_BYTES, *next_code);
 }
 

@@ -42,6 +42,8 @@ nb::dict counted(const Stats &s) {
     out["bytes_sent"] = s.bytes_sent;
     out["bytes_received"] = s.bytes_received;
     out["chunks"] = s.chunks;
+    out["marked"] = s.marked;
+    out["window"] = s.window;
     out["busy_ns"] = s.busy_ns;
     out["blocked_ns"] = s.blocked_ns;
     out["rtt_ns"] = s.rtt_ns;

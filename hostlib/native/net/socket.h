@@ -57,6 +57,9 @@ public:
     // as Linux's own has (tc-pfifo_fast(8)).
     virtual void overtake() = 0;
 
+    // Packets from here say that their sender answers to marks of queues (ECN, RFC 3168), and marked() knows of marks.
+    virtual void heed_marks(bool heed) = 0;
+
     // Returns a buffer for the next packet, which is sent with the batch, at the latest at flush().
     virtual std::uint8_t *next() = 0;
     // How often the system reported that nobody listens at the target any more.
@@ -80,6 +83,8 @@ public:
 
     const std::uint8_t *packet(int i) const { return received_[static_cast<std::size_t>(i)].data; }
     std::size_t bytes(int i) const { return received_[static_cast<std::size_t>(i)].bytes; }
+    // Whether a queue on its way marked it.
+    bool marked(int i) const { return received_[static_cast<std::size_t>(i)].marked; }
 
 protected:
     Socket() = default;
@@ -87,6 +92,7 @@ protected:
     struct Received {
         const std::uint8_t *data;
         std::size_t bytes;
+        bool marked;
     };
 
     std::vector<Received> received_;

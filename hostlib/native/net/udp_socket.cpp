@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "net/clock.h"
+#include "net/ecn.h"
 #include "net/segments.h"
 
 namespace netfold {
@@ -98,6 +99,16 @@ void UdpSocket::keep_below(std::size_t bytes) {
 void UdpSocket::overtake() {
     const int priority = TC_PRIO_INTERACTIVE;
     setsockopt(fd_, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
+}
+
+void UdpSocket::heed_marks(bool heed) {
+    int type = 0;
+    socklen_t size = sizeof type;
+    getsockopt(fd_, IPPROTO_IP, IP_TOS, &type, &size);
+    type = (type & ~ecn::BITS) | (heed ? ecn::CAPABLE : 0);
+    setsockopt(fd_, IPPROTO_IP, IP_TOS, &type, sizeof type);
+    const int told = heed ? 1 : 0;
+    setsockopt(fd_, IPPROTO_IP, IP_RECVTOS, &told, sizeof told);
 }
 
 std::uint8_t *UdpSocket::next() {
@@ -184,7 +195,7 @@ int UdpSocket::receive(std::int64_t timeout_ns) {
         drained_ = false;
         replayed_ = std::exchange(early_, {});
         for (const Early &early : replayed_)
-            if (is_wanted(early.source)) received_.push_back({early.bytes.data(), early.bytes.size()});
+            if (is_wanted(early.source)) received_.push_back({early.bytes.data(), early.bytes.size(), false});
     }
     return static_cast<int>(received_.size());
 }
@@ -254,8 +265,9 @@ bool UdpSocket::is_wanted(const sockaddr_in &source) const {
 
 void UdpSocket::split(int i) {
     const std::size_t total = rx_[i].msg_len, each = segment_bytes(rx_[i].msg_hdr, total);
+    const bool marked = is_marked(rx_[i].msg_hdr);  // The kernel joins only datagrams that agree in it.
     for (std::size_t at = 0; at < total; at += each)
-        received_.push_back({in_.data() + i * BUNDLE_ROOM + at, std::min(each, total - at)});
+        received_.push_back({in_.data() + i * BUNDLE_ROOM + at, std::min(each, total - at), marked});
 }
 
 }  // namespace netfold

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "net/segments.h"
 #include "net/socket.h"
 
 namespace netfold {
@@ -31,6 +32,7 @@ public:
     void keep_below(std::size_t bytes) override;
     std::size_t below() const override { return below_; }
     void overtake() override;
+    void heed_marks(bool heed) override;
     std::uint8_t *next() override;
     unsigned flush() override;
     void copy_to(const sockaddr_in &end) override { transmit(&end); }
@@ -81,7 +83,7 @@ private:
     mmsghdr tx_[BATCH]{}, rx_[BUNDLES]{};
     iovec tx_iov_[BATCH]{}, rx_iov_[BUNDLES]{};
     sockaddr_in sources_[BUNDLES]{};
-    alignas(cmsghdr) char control_[BUNDLES][CMSG_SPACE(sizeof(int))]{};
+    alignas(cmsghdr) char control_[BUNDLES][RECEIVED_CONTROL_BYTES]{};
 };
 
 }  // namespace netfold

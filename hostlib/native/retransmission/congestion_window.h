@@ -12,6 +12,8 @@ namespace netfold {
 // Additive increase, multiplicative decrease, once per round trip (RFC 5681). The decrease is CUBIC's, and the increase
 // what CUBIC has beside Reno, for as many bytes as a stream of full frames gets in the same queue (RFC 9438, 4.3).
 //
+// Switches that mark packets (ECN) tell of a queue before it is full, and nothing has to be sent again.
+//
 // Not every loss tells of a full queue: links also damage packets, and a sum is late if any rank's packet is. What is
 // lost while the queue is short changes nothing, unless it is much.
 class CongestionWindow {
@@ -41,11 +43,21 @@ public:
         lost_ += (1 - lost_) / LOSSES_OF;
         const bool queued = round_trip.known() && round_trip.recent_ns() > 2 * round_trip.least_ns() + QUEUE_NS;
         if (fixed_ || sent_ns <= decreased_ns_ || (!queued && lost_ < MUCH)) return;
+        decrease(now_ns);
+    }
+
+    // The result of a packet that was sent then was marked: a queue on its way grows (RFC 3168). The decrease is that
+    // of a loss, as Linux's CUBIC has it: where both meet, they get the same share.
+    void marked(std::int64_t sent_ns, std::int64_t now_ns) {
+        if (!fixed_ && sent_ns > decreased_ns_) decrease(now_ns);
+    }
+
+private:
+    void decrease(std::int64_t now_ns) {
         decreased_ns_ = now_ns;
         threshold_ = packets_ = std::max(DECREASE * packets_, LEAST);
     }
 
-private:
     static constexpr double DECREASE = 0.7, INCREASE = 3 * (1 - DECREASE) / (1 + DECREASE), LEAST = 2;
     static constexpr double FULL_BYTES = 1514;               // a frame of other traffic
     static constexpr double LOSSES_OF = 64, MUCH = 1.0 / 8;  // of so many packets, on average

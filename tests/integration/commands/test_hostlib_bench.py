@@ -215,6 +215,16 @@ def test_a_tcp_stream_beside_the_ranks_is_counted() -> None:
 
 
 @pytest.mark.root
+def test_a_queue_that_a_tcp_stream_and_results_share_marks_both() -> None:
+    where = ("--on", "netns", "--workers", "2", "--bandwidth", "40mbit", "--mechanism", "inagg+mcast", "--queue", "50")
+    once = ("--size", "4M", "--iterations", "1", "--repeats", "1")
+    (row,) = bench(*where, *once, "--beside-tcp-in", "--mark", "1:4")
+    assert row["wrong"] == 0
+    assert row["tcp_gbytes_per_s"] > 0 and row["marked"] > 0
+    assert 1 <= row["queue_frames"] <= 50
+
+
+@pytest.mark.root
 def test_large_packets_have_links_that_carry_them_and_fewer_headers() -> None:
     """A header of 74 bytes for each KiB of a tensor, or for each 8 KiB."""
     options = (

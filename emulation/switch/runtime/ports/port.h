@@ -120,6 +120,35 @@ static uint16_t folded(uint32_t sum) {
     return (uint16_t)~sum;
 }
 
+// Explicit Congestion Notification (RFC 3168): the last two bits of an IPv4 header's second byte, or of IPv6's traffic
+// class.
+enum { ECN = 3 };
+typedef enum { NOT_IP, NOT_CAPABLE, CAPABLE } capable_t;  // whether the sender of a frame answers to marks
+
+static uint32_t ip_at(const uint8_t *frame) { return load16(frame + 12) == VLAN ? 18 : 14; }
+
+static capable_t capable_of_marks(const uint8_t *frame, uint32_t bytes) {
+    uint32_t at = bytes >= 18 ? ip_at(frame) : 0;
+    if (at == 0 || bytes < at + 20) return NOT_IP;
+    uint32_t type = load16(frame + at - 2), first = load16(frame + at);
+    if (type == IPV4) return (first & ECN) == 0 ? NOT_CAPABLE : CAPABLE;
+    if (type == IPV6) return (first >> 4 & ECN) == 0 ? NOT_CAPABLE : CAPABLE;
+    return NOT_IP;
+}
+
+// Has a frame of such a sender say that it met a queue.
+static void mark(uint8_t *frame) {
+    uint8_t *ip = frame + ip_at(frame);
+    if (load16(ip - 2) == IPV6) {
+        ip[1] |= ECN << 4;
+        return;
+    }
+    // HC' = ~(~HC + ~m + m'), with m the word that changes (RFC 1624).
+    uint16_t before = load16(ip), after = before | ECN;
+    store16(ip, after);
+    store16(ip + 10, folded((uint32_t)(uint16_t)~load16(ip + 10) + (uint16_t)~before + after));
+}
+
 // ---- what a program asks (link.h) -------------------------------------------------------------------------------
 
 static queue_t queue_ahead(uint32_t number, uint32_t priority) {

@@ -14,8 +14,8 @@
 namespace netfold::frame {
 
 // Where the fields are.
-inline constexpr std::size_t AT_ETHERTYPE = 12, AT_IP = 14, AT_IP_BYTES = 16, AT_FRAGMENT = 20, AT_TTL = 22,
-                             AT_PROTOCOL = 23, AT_IP_CHECKSUM = 24, AT_SOURCE = 26, AT_DESTINATION = 30,
+inline constexpr std::size_t AT_ETHERTYPE = 12, AT_IP = 14, AT_SERVICE = 15, AT_IP_BYTES = 16, AT_FRAGMENT = 20,
+                             AT_TTL = 22, AT_PROTOCOL = 23, AT_IP_CHECKSUM = 24, AT_SOURCE = 26, AT_DESTINATION = 30,
                              AT_SOURCE_PORT = 34, AT_DESTINATION_PORT = 36, AT_UDP_BYTES = 38, AT_UDP_CHECKSUM = 40,
                              AT_PAYLOAD = 42;
 inline constexpr int HEADERS_BYTES = AT_PAYLOAD;
@@ -33,12 +33,13 @@ inline std::uint16_t ip_checksum(const std::uint8_t *ip) {
 
 // The headers of a datagram. Its UDP checksum is 0, "not computed" (RFC 768): the check word covers the payload.
 inline void write_headers(std::uint8_t *out, const Mac &to_mac, const Mac &from_mac, const sockaddr_in &to,
-                          const sockaddr_in &from, std::size_t payload_bytes) {
+                          const sockaddr_in &from, std::size_t payload_bytes, int ecn_bits) {
     std::memset(out, 0, HEADERS_BYTES);
     std::memcpy(out, to_mac.data(), to_mac.size());
     std::memcpy(out + to_mac.size(), from_mac.data(), from_mac.size());
     put16(out + AT_ETHERTYPE, ETHERTYPE_IPV4);
     put8(out + AT_IP, IPV4_WITHOUT_OPTIONS);
+    put8(out + AT_SERVICE, static_cast<std::uint8_t>(ecn_bits));
     put16(out + AT_IP_BYTES, static_cast<std::uint16_t>(IP_BYTES + UDP_BYTES + payload_bytes));
     put16(out + AT_FRAGMENT, DO_NOT_FRAGMENT);
     put8(out + AT_TTL, TTL);

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "net/clock.h"
+#include "net/ecn.h"
 
 namespace netfold {
 namespace {
@@ -153,6 +154,12 @@ void XdpSocket::hear() {
 // ---- sending -------------------------------------------------------------------------------------------------------
 
 void XdpSocket::keep_below(std::size_t bytes) { udp_.keep_below(bytes); }
+
+void XdpSocket::heed_marks(bool heed) {
+    udp_.heed_marks(heed);
+    heeds_marks_ = heed;
+    hops_.clear();  // They have headers.
+}
 
 std::uint64_t XdpSocket::start_of(int frame) const {
     return XdpQueue::chunks_of(number_) + static_cast<std::uint64_t>(frame) * frame_chunks_ * XdpQueue::CHUNK_BYTES;
@@ -312,7 +319,8 @@ void XdpSocket::look_up(Hop &hop, std::int64_t now) {
     hop.due_ns = now + (hop.known ? KNOWN_NS : UNKNOWN_NS);
     if (!neighbour) return;
     hop.ask = !neighbour->confirmed;
-    frame::write_headers(hop.headers, neighbour->mac, interface.mac, hop.to, here_, packet_bytes_);
+    frame::write_headers(hop.headers, neighbour->mac, interface.mac, hop.to, here_, packet_bytes_,
+                         heeds_marks_ ? ecn::CAPABLE : 0);
 }
 
 // ---- receiving -----------------------------------------------------------------------------------------------------
@@ -327,7 +335,7 @@ int XdpSocket::receive(std::int64_t timeout_ns) {
     drained_ = !received_frames_ || received_frames_->available() == 0;
     if (std::exchange(udp_readable_, false)) {
         const int count = udp_.receive(0);
-        for (int i = 0; i < count; i++) received_.push_back({udp_.packet(i), udp_.bytes(i)});
+        for (int i = 0; i < count; i++) received_.push_back({udp_.packet(i), udp_.bytes(i), udp_.marked(i)});
         drained_ = drained_ && udp_.drained();
     }
     return static_cast<int>(received_.size());
@@ -371,7 +379,8 @@ void XdpSocket::take_frame(std::uint32_t first, std::uint32_t count) {
     }
     for (std::uint32_t i = 0; i < count; i++) read_.push_back(chunk_of(received_frames_->peek(first + i).addr));
     const std::optional<std::size_t> payload = frame::payload_bytes(frame, bytes);
-    if (payload && is_wanted(frame::source(frame))) received_.push_back({frame + frame::AT_PAYLOAD, *payload});
+    if (payload && is_wanted(frame::source(frame)))
+        received_.push_back({frame + frame::AT_PAYLOAD, *payload, ecn::is_marked(frame[frame::AT_SERVICE])});
 }
 
 bool XdpSocket::is_wanted(const sockaddr_in &source) const {

@@ -41,6 +41,7 @@ public:
     std::size_t below() const override { return udp_.below(); }
     // A ring passes queues by.
     void overtake() override { udp_.overtake(); }
+    void heed_marks(bool heed) override;
     std::uint8_t *next() override;
     unsigned flush() override;
     void copy_to(const sockaddr_in &end) override;
@@ -111,6 +112,7 @@ private:
     std::vector<Built> batch_;
     std::vector<std::uint8_t> spilt_;  // packets of a batch for which there was no frame
     std::vector<Hop> hops_;
+    bool heeds_marks_ = false;
     std::int64_t shut_until_ns_ = 0;  // the interface takes nothing
 
     // Receiving.
