@@ -195,7 +195,7 @@ def bench(
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --size 16M
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --mechanism inagg+mcast --loss 0.01
         hostlib bench --on netns --workers 2 --bandwidth 100mbit --queue 100 --size 16M --beside-tcp
-        hostlib bench --on netns --workers 2 --bandwidth 100mbit --queue 100 --mark 30:90 --size 16M --beside-tcp-in
+        hostlib bench --on netns --workers 2 --bandwidth 100mbit --mechanism inagg+mcast --queue 100 --mark 30:90 --size 16M --beside-tcp-in
         hostlib bench --device cuda --mechanism inagg+mcast,ring,gloo --workers 2 --size 1M,25M
         hostlib bench --kernels --device cuda
         hostlib bench --calibrate --output costs.json
