@@ -21,11 +21,11 @@ struct Message {
     std::int32_t at = 0, from = 0;  // node of the tree
     std::uint64_t bytes = 0;
     Time end = 0;
-    bool first = false;     // not yet on a link
-    bool more = false;      // a part; other parts of the same message follow
-    bool windowed = false;  // to be acknowledged
+    bool first = false;       // not yet on a link
+    bool more = false;        // a part; other parts of the same message follow
+    bool windowed = false;    // to be acknowledged
     std::uint64_t ahead = 0;  // to a server: bytes that leave before what follows in the stream
-    double arrives = 1;     // probability that none of the links so far has lost its last frame
+    double arrives = 1;       // probability that none of the links so far has lost its last frame
 };
 
 // A message that waits for its link, if layers have priorities.

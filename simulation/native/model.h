@@ -64,10 +64,10 @@ struct Tensor {
     std::int32_t job, program;
     std::int64_t elements;
     std::int32_t element_bytes;
-    std::int32_t layer;  // the layer whose forward pass needs it
-    std::int32_t order;  // in a server's distribution
-    std::int32_t first;  // of the parts of one tensor; itself if it is whole
-    std::int32_t lane;   // a worker does those of one lane one by one; 0: the job's channels hold for it
+    std::int32_t layer;         // the layer whose forward pass needs it
+    std::int32_t order;         // in a server's distribution
+    std::int32_t first;         // of the parts of one tensor; itself if it is whole
+    std::int32_t lane;          // a worker does those of one lane one by one; 0: the job's channels hold for it
     std::uint64_t ahead_bytes;  // of a worker's message to a server, which requests so many ahead; 0: all
 };
 
