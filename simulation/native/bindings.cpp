@@ -51,7 +51,7 @@ Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrie
         const Table<std::int64_t> &backward, std::vector<std::vector<std::int32_t>> released,
         std::vector<std::int32_t> errands, std::vector<std::vector<std::int32_t>> asked,
         std::vector<std::vector<std::int32_t>> awaited, std::uint64_t slots, std::uint64_t frame_bytes,
-        const Column<std::int64_t> &round_trip, double request_share) {
+        const Column<std::int64_t> &round_trip, double request_share, bool padded) {
     require(forward.shape(0) == backward.shape(0) && forward.shape(0) > 0 && forward.shape(1) > 0
                 && backward.shape(1) == released.size() && backward.shape(1) > 0,
             "a job's durations have other shapes");
@@ -77,7 +77,8 @@ Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrie
             slots,
             frame_bytes,
             {round_trip.data(), round_trip.data() + round_trip.shape(0)},
-            request_share};
+            request_share,
+            padded};
 }
 
 void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::int64_t> &latency,
@@ -93,8 +94,9 @@ void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::
     for (std::size_t i = 0; i < nodes.shape(0); i++)
         tree.push_back({nodes(i, 0), nodes(i, 1), nodes(i, 2), nodes(i, 3) != 0, nodes(i, 4)});
     for (const Job &each : jobs)
-        require(each.slots == 0 || (each.frame_bytes > 0 && each.round_trip.size() == tree.size()),
-                "a job's slots need frames, and a round trip for every node");
+        require((each.slots == 0 && !each.padded) || each.frame_bytes > 0, "a job's slots and padding need frames");
+    for (const Job &each : jobs)
+        require(each.slots == 0 || each.round_trip.size() == tree.size(), "slots need a round trip for every node");
     std::vector<Tensor> all;
     for (std::size_t i = 0; i < tensors.shape(0); i++)
         all.push_back({static_cast<std::int32_t>(tensors(i, 0)), static_cast<std::int32_t>(tensors(i, 1)),
@@ -137,7 +139,7 @@ NB_MODULE(_kernel, m) {
           "durations_ps"_a, "servers_stream"_a);
     m.def("job", &job, "workers"_a, "iterations"_a, "servers"_a, "barrier"_a, "pipelined"_a, "channels"_a, "order"_a,
           "seed"_a, "forward_ps"_a, "backward_ps"_a, "released"_a, "errands"_a, "asked"_a, "awaited"_a, "slots"_a,
-          "frame_bytes"_a, "round_trip_ps"_a, "request_share"_a);
+          "frame_bytes"_a, "round_trip_ps"_a, "request_share"_a, "padded"_a);
     nb::class_<Simulator>(m, "Kernel")
         .def("__init__", &make, "ps_per_byte"_a, "latency_ps"_a, "loss"_a, "nodes"_a, "programs"_a, "tensors"_a,
              "jobs"_a, "overhead_ps"_a, "store_and_forward"_a, "store_and_aggregate"_a, "turn_bytes"_a,

@@ -91,9 +91,10 @@ struct Job {
     // those that it has before it computes the step.
     std::vector<std::vector<std::int32_t>> asked, awaited;
     std::uint64_t slots;           // that a rank's frames to the fabric use in turn; 0 for any number
-    std::uint64_t frame_bytes;     // values in such a frame; 0: the fabric takes any number
+    std::uint64_t frame_bytes;     // values in such a frame
     std::vector<Time> round_trip;  // by node of the tree: from a frame to its result
     double request_share;          // of chunks' bytes: what their receivers send to the source; 0: nothing
+    bool padded;                   // the last frame of a piece, to frame_bytes
 };
 
 struct Settings {

@@ -180,7 +180,7 @@ std::uint64_t Schedules::message_bytes(const State &s, std::int32_t n, const Op 
     // Servers behind a switch send frames, too.
     const bool in_frames = p.servers_stream || model_.nodes[p.nodes[n]].is_switch || op.kind == Kind::multicast
                            || model_.nodes[p.nodes[op.target]].is_switch;
-    if (job.frame_bytes == 0 || !in_frames) return bytes;
+    if (!job.padded || !in_frames) return bytes;
     return (bytes + job.frame_bytes - 1) / job.frame_bytes * job.frame_bytes;
 }
 

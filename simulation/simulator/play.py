@@ -259,7 +259,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
                 with_servers,
                 stand,
                 first_tensor,
-                (slots, network.slot_bytes if slots or network.frame_bytes else 0, trips, request_share),
+                (slots, network.slot_bytes, trips, request_share, network.frame_bytes > 0),
             )
         )
     if len(tensors) > MAX_TENSORS or len(network_tree.nodes) > MAX_NODES:
@@ -599,7 +599,7 @@ def slots_of(job: Job, network: Network) -> int:
 
 
 def _kernel_job(
-    job: Job, with_servers: bool, stand: int, first_tensor: int, window: tuple[int, int, NDArray[np.int64], float]
+    job: Job, with_servers: bool, stand: int, first_tensor: int, frames: tuple[int, int, NDArray[np.int64], float, bool]
 ) -> Any:
     workload, workers = job.workload, 1 if stand > 1 else job.workers
     forward, backward = _durations(job, workers)
@@ -611,7 +611,7 @@ def _kernel_job(
         list(Order).index(job.order), job.variation.seed, forward, backward,
         [[first_tensor + t for t in step] for step in workload.released], [first_tensor + t for t in workload.errands],
         [[first_tensor + t for t in step] for step in workload.asked],
-        [[first_tensor + t for t in step] for step in workload.awaited], *window,
+        [[first_tensor + t for t in step] for step in workload.awaited], *frames,
     )  # fmt: skip
 
 
