@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -53,8 +54,10 @@ class Rank:
 
 @pytest.fixture(params=["udp", pytest.param("xdp", marks=[pytest.mark.xdp, pytest.mark.root])])
 def rank(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rank]:
+    # Where all of a process is over AF_XDP (tests/xdp_namespace.py), so is its loopback, and it can have no other namespace.
+    loopback = request.param == "udp" or os.environ.get("NETFOLD_PATH") == "xdp"
     monkeypatch.setenv("NETFOLD_PATH", request.param)
-    if request.param == "udp":
+    if loopback:
         fabric = MarkingFabric("127.0.0.1")
         yield Rank(Engine("127.0.0.1"), fabric, "127.0.0.1")
         fabric.close()
@@ -81,7 +84,7 @@ def while_summing(rank: Rank, window: int, do: Callable[[], None]) -> None:
 
 def test_a_mark_cuts_the_window_once_per_round_trip(rank: Rank) -> None:
     def marked() -> None:
-        for _ in range(20):
+        for _ in range(100):
             before = rank.until_wide()
             after = rank.answer(CE)
             count = after["marked"] - before["marked"]
@@ -93,7 +96,7 @@ def test_a_mark_cuts_the_window_once_per_round_trip(rank: Rank) -> None:
                 if again["retransmits"] == before["retransmits"]:
                     assert 0.65 * after["window"] < again["window"] < 0.8 * after["window"]
                     return
-        pytest.skip("this machine is too busy: every flight was taken for lost")
+        pytest.fail("every flight was taken for lost")
 
     while_summing(rank, 0, marked)
     assert rank.fabric.types == {ECT_0}
