@@ -93,10 +93,10 @@ void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::
     std::vector<Node> tree;
     for (std::size_t i = 0; i < nodes.shape(0); i++)
         tree.push_back({nodes(i, 0), nodes(i, 1), nodes(i, 2), nodes(i, 3) != 0, nodes(i, 4)});
-    for (const Job &each : jobs)
+    for (const Job &each : jobs) {
         require((each.slots == 0 && !each.padded) || each.frame_bytes > 0, "a job's slots and padding need frames");
-    for (const Job &each : jobs)
         require(each.slots == 0 || each.round_trip.size() == tree.size(), "slots need a round trip for every node");
+    }
     std::vector<Tensor> all;
     for (std::size_t i = 0; i < tensors.shape(0); i++)
         all.push_back({static_cast<std::int32_t>(tensors(i, 0)), static_cast<std::int32_t>(tensors(i, 1)),

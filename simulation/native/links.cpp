@@ -229,10 +229,10 @@ bool Links::turn(std::int32_t l) {
         messages_[id].first = false;  // the overhead beside a message's bytes has been paid
         // A server has requested the next segments after what other tensors' messages had to send by then.
         Message &rest = messages_[id];
-        if (const std::uint64_t ahead = model_.tensors[rest.state->tensor].ahead_bytes; to_server(rest) && ahead > 0) {
+        if (rest.ahead > 0) {
             rest.ahead -= std::min(rest.ahead, messages_[part].bytes);
             if (rest.ahead == 0) {
-                rest.ahead = ahead;
+                rest.ahead = model_.tensors[rest.state->tensor].ahead_bytes;
                 stream.pop_front();
                 stream.push_back(id);
             }

@@ -24,7 +24,7 @@ struct Message {
     bool first = false;       // not yet on a link
     bool more = false;        // a part; other parts of the same message follow
     bool windowed = false;    // to be acknowledged
-    std::uint64_t ahead = 0;  // to a server: bytes that leave before what follows in the stream
+    std::uint64_t ahead = 0;  // to a server: bytes that leave before what follows in the stream; 0: all
     double arrives = 1;       // probability that none of the links so far has lost its last frame
 };
 
