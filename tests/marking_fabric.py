@@ -9,7 +9,7 @@ from hostlib.protocol import constants
 from hostlib.protocol.header import Header
 
 RANK_ALL = 0xFFFF
-ECT_0, CE, ECN = 2, 3, 3  # RFC 3168
+ECT_0, CE = 2, 3  # RFC 3168
 QUIET_S = 0.02
 
 

@@ -75,6 +75,12 @@ static void wait_for_link(port_t *p, uint32_t priority, const uint8_t *frame, ui
         s->dropped++;
         return;
     }
+    capable_t capable = s->mark_to == 0 ? NOT_IP : capable_of_marks(frame, bytes);
+    bool told = capable != NOT_IP && tells(s, &p->out, s->queues[priority].frames + s->busy, capable == CAPABLE);
+    if (told && capable == NOT_CAPABLE) {
+        s->dropped_early++;
+        return;
+    }
     waiting_t *w = malloc(sizeof *w);
     uint8_t *copy = copied(frame, bytes);
     if (w == NULL || copy == NULL) {
@@ -83,16 +89,9 @@ static void wait_for_link(port_t *p, uint32_t priority, const uint8_t *frame, ui
         no_memory++;
         return;
     }
-    capable_t capable = s->mark_to == 0 ? NOT_IP : capable_of_marks(copy, bytes);
-    bool told = capable != NOT_IP && tells(s, &p->out, s->queues[priority].frames + s->busy, capable == CAPABLE);
-    if (told && capable == CAPABLE) {
+    if (told) {
         mark(copy);
         s->marked++;
-    } else if (told) {
-        s->dropped_early++;
-        free(w);
-        free(copy);
-        return;
     }
     *w = (waiting_t){NULL, now_ns(), further_ns, copy, bytes};
     join_queue(&s->queues[priority], w);
