@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hostlib.collectives.mechanism_executor import MechanismExecutor
+from hostlib.collectives.message_requests import MessageRequests
 from hostlib.collectives.schedule_executor import SwitchSum
 from hostlib.fabric.multicast import Streams, SwitchMulticast
 from hostlib.mechanisms.mechanism import Mechanism
@@ -19,10 +20,10 @@ def channels(
 ) -> list[MechanismExecutor]:
     """This host's executors of a mechanism, which share the all-reduces; a fabric has one order, hence one executor."""
     count = channel_count(mechanism, context)
+    size, host = context.world_size, context.rank
+    requests = MessageRequests() if host >= size else None
     return [
-        MechanismExecutor(
-            mechanism, context.world_size, context.rank, context.transport, fabric, channel, count, multicast
-        )
+        MechanismExecutor(mechanism, size, host, context.transport, fabric, channel, count, multicast, requests)
         for channel in range(count)
     ]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from hostlib.collectives.message_requests import MessageRequests
 from hostlib.collectives.schedule_executor import Playing, ScheduleExecutor, SwitchSum
 from hostlib.collectives.tensor_pieces import tensor_pieces
 from hostlib.errors import ScheduleError
@@ -48,6 +49,7 @@ class MechanismExecutor:
         multicast: executes the switch's multicasts of hosts' sums; None if the schedule has none.
         channel: of the all-reduces numbered 0, 1, 2, ..., this executor does those with number modulo `channels` ==
             channel.
+        requests: of the messages to this host, which all its channels' executors share if it is a server.
 
     Raises:
         ScheduleError: the mechanism does not do its collective, or cannot run here.
@@ -63,6 +65,7 @@ class MechanismExecutor:
         channel: int = 0,
         channels: int = 1,
         multicast: MulticastTransport | None = None,
+        requests: MessageRequests | None = None,
     ) -> None:
         self._mechanism, self._world_size, self._host = mechanism, world_size, host
         self._multicast, self._channel = multicast, channel
@@ -87,6 +90,7 @@ class MechanismExecutor:
             switch,
             multicast,
             server=host >= world_size,
+            requests=requests,
             # A server sends to all workers at the same time, so that no worker falls behind the others.
             in_turn=host < world_size and transport.shares_link,
             behind_switch=schedule.fabric_use is FabricUse.TO_SERVER,
@@ -118,11 +122,11 @@ class MechanismExecutor:
         if flat.numel() == 0:
             return self._executor.begin((), (), average)
         part = self._part(*self._mechanism.layout(self._world_size, flat.nbytes, self._turn), root)
-        self._turn += self._channels
+        number, self._turn = self._turn, self._turn + self._channels
         pieces = tensor_pieces(part.schedule, part.operations, self._host, flat)
         if self._host == 0 and not self.only_fabric:
             self._told.append(self._tell_servers(flat.numel(), DTYPES.index(tensor.dtype)))
-        return self._executor.begin(part.operations, pieces, average, part.streams)
+        return self._executor.begin(part.operations, pieces, average, part.streams, number=number)
 
     def finish(self, playing: Playing) -> None:
         """Do the remaining operations. All-reduces are finished in the order in which they were begun."""

@@ -12,14 +12,16 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from hostlib.collectives.message_requests import Expected, MessageRequests, Request
 from hostlib.errors import ScheduleError
 from hostlib.schedules.schedule import Compute, Operation, Receive, Send, describe, is_host
-from hostlib.schedules.segments import SEGMENT_BYTES, segments_ahead, senders
+from hostlib.schedules.segments import SEGMENT_BYTES, segments_ahead
 from hostlib.transport.send_queue import SendQueue
 from hostlib.transport.transport import MulticastTransport, Pending, Transport, settle
 
@@ -53,9 +55,7 @@ class Playing:
     Attributes:
         streams: piece -> the stream in which the switch multicasts it.
         steps: the remaining ones.
-        unasked: remaining steps whose messages have not been requested.
-        most: maximum number of requested messages.
-        coming: the requested messages, and their buffers.
+        expected: messages to this host.
         sending: by piece and segment.
         in_switch: piece -> its number in the switch, for pieces handed to it.
         multicasts: piece -> its multicast, once requested.
@@ -65,9 +65,7 @@ class Playing:
     average: bool
     streams: Mapping[int, int]
     steps: deque[Step]
-    unasked: deque[Step]
-    most: int
-    coming: deque[tuple[Pending, Tensor]] = field(default_factory=deque)
+    expected: Expected
     sending: dict[tuple[int, int], list[Pending]] = field(default_factory=lambda: defaultdict(list))
     in_switch: dict[int, int] = field(default_factory=dict)
     multicasts: dict[int, Pending] | None = None
@@ -84,6 +82,7 @@ class ScheduleExecutor:
         switch: executes the switch's sums; None if there are none.
         multicast: executes the switch's multicasts; None if there are none.
         server: this host is a server: it receives a piece from several hosts at a time.
+        requests: of the messages to this host; a server's executors share them. None for this executor's own.
         in_turn: send to one host after the other.
         behind_switch: servers get their sums from the switch: no messages are exchanged with them.
         compute: occupies a piece for a number of ns; None if the schedules have no such operations.
@@ -98,12 +97,14 @@ class ScheduleExecutor:
         switch: SwitchSum | None = None,
         multicast: MulticastTransport | None = None,
         server: bool = False,
+        requests: MessageRequests | None = None,
         in_turn: bool = False,
         behind_switch: bool = False,
         compute: Callable[[int], None] | None = None,
     ) -> None:
         self._name, self._hosts, self._transport, self._first_tag = name, hosts, transport, first_tag
         self._switch, self._multicast, self._server = switch, multicast, server
+        self._requests = MessageRequests() if requests is None else requests
         self._behind_switch, self._compute = behind_switch, compute
         self._queue = SendQueue(transport) if in_turn else None
 
@@ -114,6 +115,7 @@ class ScheduleExecutor:
         average: bool = False,
         streams: Mapping[int, int] | None = None,
         ahead: bool = False,
+        number: int = 0,
     ) -> Playing:
         """Start the operations up to the first that might block: later lists may be begun before `finish`.
 
@@ -121,12 +123,14 @@ class ScheduleExecutor:
             pieces: flat and contiguous.
             average: divide the switch's sums by the number of ranks.
             ahead: also send messages now and request all that are expected; only if no other list is in progress.
+            number: of the list, among those whose requests are shared.
         """
         steps = list(self._steps(operations, pieces))
-        most = segments_ahead(len(senders(operations)), 1 + max((step.segment for step in steps), default=0))
-        playing = Playing(pieces, average, streams or {}, deque(steps), deque(steps), most)
+        longest = 1 + max((step.segment for step in steps), default=0)
+        most = len(steps) if ahead else segments_ahead(operations, longest, self._server)
+        expected = Expected(number, most, self._messages(steps))
+        playing = Playing(pieces, average, streams or {}, deque(steps), expected)
         if ahead:
-            playing.most = len(steps)
             self._expect(playing)
         while playing.steps and isinstance(playing.steps[0].operation, Send):
             if not ahead and (self._switch is None or self._by_message(playing.steps[0].operation.peer)):
@@ -142,9 +146,11 @@ class ScheduleExecutor:
             RunError, RuntimeError: a message did not come through.
         """
         self._expect(playing)
-        while playing.steps:
-            self._ask(playing)
-            self._do(playing)
+        try:
+            while playing.steps:
+                self._do(playing)
+        finally:
+            self._requests.end(playing.expected)
         for messages in playing.sending.values():
             settle(messages)
         if self._multicast is not None:
@@ -158,9 +164,10 @@ class ScheduleExecutor:
                 message = way.send(step.part, self._hosts[peer], self._first_tag + piece)
                 playing.sending[piece, step.segment].append(message)
             case Receive(peer, piece, reduce) if self._by_message(peer):
-                message, got = playing.coming.popleft()
+                message, got = self._requests.take(playing.expected, self._line(peer))
                 # A piece must not change while it is being sent.
                 settle([*playing.sending.pop((piece, step.segment), []), message])
+                self._requests.arrived(playing.expected, self._line(peer))
                 if reduce:
                     step.part.add_(got)
                 elif got is not step.part:
@@ -178,15 +185,22 @@ class ScheduleExecutor:
             case operation:
                 raise ScheduleError(f"{self._name}: a host cannot {describe(operation)}")
 
-    def _ask(self, playing: Playing) -> None:
-        """Request the next messages. With Gloo, a message leaves when its receiver has asked for it."""
-        while playing.unasked and len(playing.coming) < playing.most:
-            step = playing.unasked.popleft()
+    def _line(self, peer: str) -> str:
+        """Whose requested messages are counted together: those of one sender if this is a server, else all."""
+        return peer if self._server else ""
+
+    def _messages(self, steps: Iterable[Step]) -> Iterator[tuple[str, Request]]:
+        for step in steps:
             match step.operation:
-                case Receive(peer, piece, reduce) if self._by_message(peer):
-                    into = step.part if step.fresh and not reduce else torch.empty_like(step.part)
-                    message = self._transport.receive(into, self._hosts[peer], self._first_tag + piece)
-                    playing.coming.append((message, into))
+                case Receive(peer) if self._by_message(peer):
+                    yield self._line(peer), partial(self._request, step)
+
+    def _request(self, step: Step) -> tuple[Pending, Tensor]:
+        operation, part = step.operation, step.part
+        assert isinstance(operation, Receive)
+        into = part if step.fresh and not operation.reduce else torch.empty_like(part)
+        tag = self._first_tag + operation.piece
+        return self._transport.receive(into, self._hosts[operation.peer], tag), into
 
     def _expect(self, playing: Playing) -> None:
         """Request what the switch multicasts, so that its source need not wait. It cannot arrive before all of this
@@ -201,7 +215,7 @@ class ScheduleExecutor:
                 if isinstance(operation, Receive) and not is_host(operation.peer):
                     stream = playing.streams[operation.piece]
                     playing.multicasts[operation.piece] = self._multicast.receive(stream, step.part)
-        self._ask(playing)
+        self._requests.begin(playing.expected)
 
     def _by_message(self, peer: str) -> bool:
         return is_host(peer) and not self._behind_switch

@@ -8,20 +8,25 @@ from hostlib.schedules.schedule import Operation, Receive
 
 SEGMENT_BYTES = 1 << 20  # one segment is added while the next ones arrive
 SEGMENTS_AHEAD = 32  # at least this many segments are requested before they are needed
+SERVERS_SEGMENTS_AHEAD = 8  # of a server, for all senders
 
 
-def senders(operations: Iterable[Operation]) -> set[str]:
-    """The nodes that send to the host of these operations."""
-    return {operation.peer for operation in operations if isinstance(operation, Receive)}
+def segments_ahead(operations: Iterable[Operation], longest: int, server: bool) -> int:
+    """How many segments a host requests before it needs them.
 
-
-def segments_ahead(senders: int, longest: int) -> int:
-    """How many segments a host requests before it needs them: two per host that sends to it, and all of two operations.
-
-    With fewer, hosts with long pieces could wait for each other in a circle.
+    A server requests a few of each sender, since a sender that is faster than others gets so far ahead of them, and its
+    next tensor would delay theirs. Another host requests two per sender, and all of two operations. With fewer, hosts
+    with long pieces could wait for each other in a circle.
 
     Args:
-        senders: number of nodes that send to it.
+        operations: of the host.
         longest: segments of the longest piece.
+        server: it is a server.
+
+    Returns:
+        A server's segments of one sender, else those of all senders.
     """
+    senders = len({operation.peer for operation in operations if isinstance(operation, Receive)})
+    if server:
+        return max(2, SERVERS_SEGMENTS_AHEAD // max(1, senders))
     return max(SEGMENTS_AHEAD, 2 * senders, 2 * longest)

@@ -15,7 +15,6 @@ from hostlib.protocol.header import ELEMENTS
 from hostlib.protocol.slots import SLOTS_PER_POOL, slots_of_stream
 from hostlib.schedules.contract import Collective
 from hostlib.schedules.schedule import FabricUse, is_host, worker
-from hostlib.schedules.segments import SEGMENT_BYTES
 from hostlib.strategies.strategy import DEFAULT_STRATEGY, Choice, choose
 from hostlib.topology.builtin.leaf_spine import leaf_spine
 from hostlib.topology.topology import Topology
@@ -278,7 +277,6 @@ class Scenario:
             slot_bytes=slot_bytes,
             turn_bytes=turn_bytes,
             window_bytes=window_bytes,
-            segment_bytes=SEGMENT_BYTES if semantics.turns else 0,
             timeout_ns=semantics.timeout_ns,
             topology=topology,
             efficiency=efficiency,

@@ -51,7 +51,8 @@ Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrie
         const Table<std::int64_t> &backward, std::vector<std::vector<std::int32_t>> released,
         std::vector<std::int32_t> errands, std::vector<std::vector<std::int32_t>> asked,
         std::vector<std::vector<std::int32_t>> awaited, std::uint64_t slots, std::uint64_t frame_bytes,
-        const Column<std::int64_t> &round_trip, double request_share, bool padded) {
+        const Column<std::int64_t> &round_trip, double request_share, bool padded, std::uint64_t opened,
+        std::uint64_t opened_by_each) {
     require(forward.shape(0) == backward.shape(0) && forward.shape(0) > 0 && forward.shape(1) > 0
                 && backward.shape(1) == released.size() && backward.shape(1) > 0,
             "a job's durations have other shapes");
@@ -78,7 +79,9 @@ Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrie
             frame_bytes,
             {round_trip.data(), round_trip.data() + round_trip.shape(0)},
             request_share,
-            padded};
+            padded,
+            opened,
+            opened_by_each};
 }
 
 void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::int64_t> &latency,
@@ -86,7 +89,7 @@ void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::
           const Table<std::int64_t> &tensors, std::vector<Job> jobs, std::int64_t overhead_ps, bool store_and_forward,
           bool store_and_aggregate, std::uint64_t turn_bytes, std::uint64_t window_bytes, std::int64_t timeout_ps) {
     require(ps_per_byte.shape(0) == latency.shape(0) && loss.shape(0) == latency.shape(0) && nodes.shape(1) == 5
-                && tensors.shape(1) == 9,
+                && tensors.shape(1) == 8,
             "the tables have other shapes");
     std::vector<Link> links;
     for (std::size_t i = 0; i < latency.shape(0); i++) links.push_back({ps_per_byte(i), latency(i), loss(i)});
@@ -102,8 +105,7 @@ void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::
         all.push_back({static_cast<std::int32_t>(tensors(i, 0)), static_cast<std::int32_t>(tensors(i, 1)),
                        tensors(i, 2), static_cast<std::int32_t>(tensors(i, 3)),
                        static_cast<std::int32_t>(tensors(i, 4)), static_cast<std::int32_t>(tensors(i, 5)),
-                       static_cast<std::int32_t>(tensors(i, 6)), static_cast<std::int32_t>(tensors(i, 7)),
-                       static_cast<std::uint64_t>(tensors(i, 8))});
+                       static_cast<std::int32_t>(tensors(i, 6)), static_cast<std::int32_t>(tensors(i, 7))});
     new (self)
         Simulator(Model(std::move(links), std::move(tree), std::move(programs), std::move(all), std::move(jobs),
                         {overhead_ps, store_and_forward, store_and_aggregate, turn_bytes, window_bytes, timeout_ps}));
@@ -139,7 +141,7 @@ NB_MODULE(_kernel, m) {
           "durations_ps"_a, "servers_stream"_a);
     m.def("job", &job, "workers"_a, "iterations"_a, "servers"_a, "barrier"_a, "pipelined"_a, "channels"_a, "order"_a,
           "seed"_a, "forward_ps"_a, "backward_ps"_a, "released"_a, "errands"_a, "asked"_a, "awaited"_a, "slots"_a,
-          "frame_bytes"_a, "round_trip_ps"_a, "request_share"_a, "padded"_a);
+          "frame_bytes"_a, "round_trip_ps"_a, "request_share"_a, "padded"_a, "opened"_a, "opened_by_each"_a);
     nb::class_<Simulator>(m, "Kernel")
         .def("__init__", &make, "ps_per_byte"_a, "latency_ps"_a, "loss"_a, "nodes"_a, "programs"_a, "tensors"_a,
              "jobs"_a, "overhead_ps"_a, "store_and_forward"_a, "store_and_aggregate"_a, "turn_bytes"_a,

@@ -117,21 +117,14 @@ std::int32_t Links::line(const Message &m) const {
 
 std::int32_t Links::uplink(const Message &m) const { return model_.nodes[m.state->program->nodes[m.source]].up; }
 
-std::uint64_t &Links::under_way(const Message &m) { return link_[uplink(m)].under_way[{m.state->job, m.distance}]; }
-
-Links::Progress &Links::progress(const Message &m) {
-    return link_[uplink(m)].progress[{m.state->job, m.distance, to_server(m) ? m.state->channel : 0}];
-}
-
-bool Links::to_server(const Message &m) const {
-    return m.source < m.state->program->workers && m.target >= m.state->program->workers;
+Links::Connection &Links::connection(const Message &m) {
+    return link_[uplink(m)].connections[{m.state->job, m.distance}];
 }
 
 void Links::queue(std::uint32_t id, std::int32_t l) {
     const Message &m = messages_[id];
     const std::int32_t its = line(m);
-    link_[l].lines[its].push_back({m.state, m.source, m.target, &progress(m), id, m.bytes, 0, false});
-    if (to_server(m)) messages_[id].ahead = model_.tensors[m.state->tensor].ahead_bytes;
+    link_[l].lines[its].push_back({m.state, m.source, m.target, m.distance, id, m.bytes, 0, false});
     hand_over(l, its);
     // Also if it is not requested yet: a request of this very instant is here at once, as if all hosts began in step.
     wake_at(l, events_.now());
@@ -157,6 +150,9 @@ void Links::hand_over(std::int32_t l, std::int32_t of) {
     LinkState &link = link_[l];
     auto &line = link.lines[of];
     const std::uint64_t window = model_.settings.window_bytes;
+    const auto connection = [&](const Unsent &each) -> Connection & {
+        return link.connections[{each.state->job, each.distance}];
+    };
     while (!line.empty()) {
         for (Unsent &each : line) {
             if (each.target != line.front().target) break;
@@ -166,12 +162,12 @@ void Links::hand_over(std::int32_t l, std::int32_t of) {
             stream.push_back(each.message);
             if (stream.size() == 1) link.turns.push_back(receiver);
             each.admitted = true;
-            each.end = each.progress->queued += each.bytes;
+            each.end = connection(each).queued += each.bytes;
         }
         const Unsent &first = line.front();
         if (!first.admitted) return;
         const bool limited = window > 0 && !first.state->program->servers_stream;
-        if (limited && first.end > first.progress->acknowledged + window) return;
+        if (limited && first.end > connection(first).acknowledged + window) return;
         handed_over_.emplace_back(first.state, first.source);
         line.pop_front();
     }
@@ -204,7 +200,7 @@ bool Links::is_lost(const Message &m) const {
 bool Links::has_room(const Message &m, std::uint64_t bytes) {
     const std::uint64_t window = model_.settings.window_bytes;
     if (window == 0 || m.state->program->servers_stream) return true;
-    const std::uint64_t sent = under_way(m);
+    const std::uint64_t sent = connection(m).under_way;
     return sent == 0 || sent + bytes <= window;
 }
 
@@ -227,16 +223,6 @@ bool Links::turn(std::int32_t l) {
         messages_[part].more = true;
         messages_[id].bytes -= model_.settings.turn_bytes;
         messages_[id].first = false;  // the overhead beside a message's bytes has been paid
-        // A server has requested the next segments after what other tensors' messages had to send by then.
-        Message &rest = messages_[id];
-        if (rest.ahead > 0) {
-            rest.ahead -= std::min(rest.ahead, messages_[part].bytes);
-            if (rest.ahead == 0) {
-                rest.ahead = model_.tensors[rest.state->tensor].ahead_bytes;
-                stream.pop_front();
-                stream.push_back(id);
-            }
-        }
         id = part;
     } else {
         stream.pop_front();
@@ -249,7 +235,7 @@ bool Links::turn(std::int32_t l) {
     if (!stream.empty() && rotates) link.turns.push_back(receiver);
     if (model_.settings.window_bytes > 0 && !m.state->program->servers_stream) {
         m.windowed = true;
-        under_way(m) += m.bytes;
+        connection(m).under_way += m.bytes;
     }
     // What a server passes on as it comes ends no earlier than it has come.
     transmit(id, l, model_.nodes[m.at].parent, m.more ? events_.now() : std::max(events_.now(), m.end));
@@ -280,8 +266,9 @@ void Links::acknowledge(std::uint32_t id) {
 void Links::acknowledged(std::uint32_t id) {
     const Message &m = messages_[id];
     release(id);
-    under_way(m) -= m.bytes;
-    progress(m).acknowledged += m.bytes;
+    Connection &its = connection(m);
+    its.under_way -= m.bytes;
+    its.acknowledged += m.bytes;
     hand_over(uplink(m), line(m));
     nudge(uplink(m), events_.now());
 }

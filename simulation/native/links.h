@@ -21,11 +21,10 @@ struct Message {
     std::int32_t at = 0, from = 0;  // node of the tree
     std::uint64_t bytes = 0;
     Time end = 0;
-    bool first = false;       // not yet on a link
-    bool more = false;        // a part; other parts of the same message follow
-    bool windowed = false;    // to be acknowledged
-    std::uint64_t ahead = 0;  // to a server: bytes that leave before what follows in the stream; 0: all
-    double arrives = 1;       // probability that none of the links so far has lost its last frame
+    bool first = false;     // not yet on a link
+    bool more = false;      // a part; other parts of the same message follow
+    bool windowed = false;  // to be acknowledged
+    double arrives = 1;     // probability that none of the links so far has lost its last frame
 };
 
 // A message that waits for its link, if layers have priorities.
@@ -69,20 +68,18 @@ public:
     void release(std::uint32_t id) { spare_.push_back(id); }
 
 private:
-    // From a host to another one, of a channel if that is a server: bytes so far that may leave, and that have been
-    // acknowledged.
-    struct Progress {
-        std::uint64_t queued = 0, acknowledged = 0;
-    };
     // A message that its sender's connection has no room for yet.
     struct Unsent {
         State *state;
-        std::int32_t source, target;
-        Progress *progress;
+        std::int32_t source, target, distance;
         std::uint32_t message;
         std::uint64_t bytes;
-        std::uint64_t end;  // of it, in the bytes of its progress
+        std::uint64_t end;  // of it, in bytes of its connection
         bool admitted;      // requested, and among those that may leave; it may have no bytes
+    };
+    // From a host to another one: bytes so far that were handed over, are under way, and have been acknowledged.
+    struct Connection {
+        std::uint64_t queued = 0, under_way = 0, acknowledged = 0;
     };
     struct LinkState {
         Time free = 0;
@@ -93,9 +90,7 @@ private:
         std::map<std::int32_t, std::deque<std::uint32_t>> streams;
         std::map<std::int32_t, std::deque<Unsent>> lines;
         std::vector<std::int32_t> requested;  // lines whose requests are on their way
-        // By job and distance of the receiver: bytes without an acknowledgement; and progress, also by channel.
-        std::map<std::pair<std::int32_t, std::int32_t>, std::uint64_t> under_way;
-        std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, Progress> progress;
+        std::map<std::pair<std::int32_t, std::int32_t>, Connection> connections;  // by job and distance of the receiver
     };
 
     std::uint32_t message();
@@ -111,9 +106,7 @@ private:
     Window &window(const Message &message);
     void queue(std::uint32_t id, std::int32_t link);
     bool turn(std::int32_t link);
-    std::uint64_t &under_way(const Message &message);
-    Progress &progress(const Message &message);
-    bool to_server(const Message &message) const;
+    Connection &connection(const Message &message);
     std::int32_t uplink(const Message &message) const;
     bool is_lost(const Message &message) const;
     bool has_room(const Message &message, std::uint64_t bytes);

@@ -14,7 +14,8 @@ Model::Model(std::vector<Link> the_links, std::vector<Node> the_nodes, std::vect
       settings(the_settings),
       depth(nodes.size()),
       tensors_of_job(jobs.size()),
-      index_in_job(tensors.size()) {
+      index_in_job(tensors.size()),
+      elements_with_parts(tensors.size()) {
     for (std::size_t n = 0; n < nodes.size(); n++)
         for (std::int32_t p = nodes[n].parent; p >= 0; p = nodes[p].parent) depth[n]++;
     for (Program &p : programs) {
@@ -28,6 +29,7 @@ Model::Model(std::vector<Link> the_links, std::vector<Node> the_nodes, std::vect
         auto &of = tensors_of_job[tensors[t].job];
         index_in_job[t] = static_cast<std::int32_t>(of.size());
         of.push_back(static_cast<std::int32_t>(t));
+        elements_with_parts[tensors[t].first] += tensors[t].elements;
     }
 }
 

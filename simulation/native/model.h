@@ -64,11 +64,10 @@ struct Tensor {
     std::int32_t job, program;
     std::int64_t elements;
     std::int32_t element_bytes;
-    std::int32_t layer;         // the layer whose forward pass needs it
-    std::int32_t order;         // in a server's distribution
-    std::int32_t first;         // of the parts of one tensor; itself if it is whole
-    std::int32_t lane;          // a worker does those of one lane one by one; 0: the job's channels hold for it
-    std::uint64_t ahead_bytes;  // of a worker's message to a server, which requests so many ahead; 0: all
+    std::int32_t layer;  // the layer whose forward pass needs it
+    std::int32_t order;  // in a server's distribution
+    std::int32_t first;  // of the parts of one tensor; itself if it is whole
+    std::int32_t lane;   // a worker does those of one lane one by one; 0: the job's channels hold for it
 };
 
 enum class Order : std::uint8_t { round_robin, block, random, priority };
@@ -95,6 +94,8 @@ struct Job {
     std::vector<Time> round_trip;  // by node of the tree: from a frame to its result
     double request_share;          // of chunks' bytes: what their receivers send to the source; 0: nothing
     bool padded;                   // the last frame of a piece, to frame_bytes
+    std::uint64_t opened;          // of a sum's chunks: the first ones, whose scales prologues agree on
+    std::uint64_t opened_by_each;  // of them, by one prologue; 0: there are none
 };
 
 struct Settings {
@@ -134,6 +135,7 @@ struct Model {
     std::vector<std::int32_t> depth;                        // by node
     std::vector<std::vector<std::int32_t>> tensors_of_job;  // by job
     std::vector<std::int32_t> index_in_job;                 // by tensor
+    std::vector<std::int64_t> elements_with_parts;          // by tensor, if it is the first of its parts
 
     Model(std::vector<Link> the_links, std::vector<Node> the_nodes, std::vector<Program> the_programs,
           std::vector<Tensor> the_tensors, std::vector<Job> the_jobs, Settings the_settings);

@@ -172,16 +172,26 @@ void Schedules::emit(State &s, std::int32_t n, std::int32_t o) {
     links_.send(id, end);
 }
 
-// What a piece takes on a link. Frames of the slot protocol are of one size: the last one of a piece is padded.
+// What a piece takes on a link. Frames of the slot protocol are of one size: the last one of a piece is padded. With
+// the first part of what the fabric sums are prologues.
 std::uint64_t Schedules::message_bytes(const State &s, std::int32_t n, const Op &op) const {
     const Program &p = *s.program;
-    const std::uint64_t bytes = model_.piece_bytes(model_.tensors[s.tensor], op.piece);
+    const Tensor &tensor = model_.tensors[s.tensor];
+    const std::uint64_t bytes = model_.piece_bytes(tensor, op.piece);
     const Job &job = model_.jobs[s.job];
+    const auto frames = [&job](std::uint64_t values) { return (values + job.frame_bytes - 1) / job.frame_bytes; };
     // Servers behind a switch send frames, too.
     const bool in_frames = p.servers_stream || model_.nodes[p.nodes[n]].is_switch || op.kind == Kind::multicast
                            || model_.nodes[p.nodes[op.target]].is_switch;
     if (!job.padded || !in_frames) return bytes;
-    return (bytes + job.frame_bytes - 1) / job.frame_bytes * job.frame_bytes;
+    std::uint64_t prologues = 0;
+    if (job.opened_by_each > 0 && p.summed_from[op.piece] > 0 && tensor.first == s.tensor) {
+        Tensor whole = tensor;
+        whole.elements = model_.elements_with_parts[s.tensor];
+        const std::uint64_t opened = std::min(job.opened, frames(model_.piece_bytes(whole, op.piece)));
+        prologues = (opened + job.opened_by_each - 1) / job.opened_by_each;
+    }
+    return (frames(bytes) + prologues) * job.frame_bytes;
 }
 
 // A host has handed over a tensor. Its prologue leaves, and what the tensor carries when the prologue's result is

@@ -61,8 +61,6 @@ class Network:
             TCP's do. So do a server's streams to several hosts, while a worker's messages leave one after the other. 0:
             whole messages.
         window_bytes: of a stream of such parts: that are under way without an acknowledgement, at most. 0 for any number.
-        segment_bytes: a server requests a worker's message in segments of this size, some of them ahead
-            (hostlib/schedules/segments.py); what is left comes after messages of other tensors. 0: whole messages.
         timeout_ns: after which such a stream sends the last frame of a message again, if that is lost.
         host_links: of worker 0, 1, ... of a star, in place of bandwidth and latency; jobs apart have the same ones each.
         topology: replaces star and racks: any tree, with its cables' rates and delays.
@@ -88,7 +86,6 @@ class Network:
     turnaround_ns: int = 0
     turn_bytes: int = 0
     window_bytes: int = 0
-    segment_bytes: int = 0
     timeout_ns: int = 0
     host_links: tuple[HostLink, ...] = ()
     topology: Topology | None = None
@@ -100,10 +97,7 @@ class Network:
     sums_bits_s: float = float("inf")
 
     def __post_init__(self) -> None:
-        whole = (
-            "latency_ns", "overhead_ns", "slots", "turnaround_ns", "turn_bytes", "window_bytes", "segment_bytes",
-            "timeout_ns",
-        )  # fmt: skip
+        whole = ("latency_ns", "overhead_ns", "slots", "turnaround_ns", "turn_bytes", "window_bytes", "timeout_ns")
         for name, least in (*((each, 0) for each in whole), ("racks", 1), ("slot_bytes", 1)):
             if getattr(self, name) < least:
                 raise NetworkError(f"{name} must be at least {least}, not {getattr(self, name)}")

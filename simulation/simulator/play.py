@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 
 from hostlib.mechanisms.mechanism import Mechanism, registered
 from hostlib.protocol.framing import PROGRESS
+from hostlib.protocol.header import VALUE_BYTES
+from hostlib.protocol.openings import Openings
 from hostlib.protocol.slots import slots_of_stream
 from hostlib.schedules.contract import Collective
 from hostlib.schedules.hierarchy import spread
@@ -38,7 +40,6 @@ from hostlib.schedules.schedule import (
     is_host,
     worker,
 )
-from hostlib.schedules.segments import segments_ahead
 from hostlib.topology.topology import Topology
 from simulation._kernel import Kernel
 from simulation._kernel import job as kernel_job
@@ -164,14 +165,6 @@ def operations(job: Job) -> int:
     return len(schedule.nodes[worker(0)]) * workers * len(summed)
 
 
-def _ahead_bytes(network: Network, workers: int, message_bytes: int) -> int:
-    """What a server requests of a worker's message ahead: its share of the segments; 0: all of it."""
-    if network.segment_bytes == 0:
-        return 0
-    segments = segments_ahead(workers, -(-message_bytes // network.segment_bytes))
-    return -(-segments // workers) * network.segment_bytes
-
-
 def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: bool = True) -> Played:
     """Simulate jobs to their end.
 
@@ -238,7 +231,6 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
                     tensor.order,
                     first,
                     lanes[tensor.collective],
-                    _ahead_bytes(network, job.workers, -(-elements // pieces) * tensor.element_bytes),
                 )
             )
         servers = {name for each in made for name in each.compiled.names if name.startswith("server")}
@@ -259,14 +251,21 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
                 with_servers,
                 stand,
                 first_tensor,
-                (slots, network.slot_bytes, trips, request_share, network.frame_bytes > 0),
+                (
+                    slots,
+                    network.slot_bytes,
+                    trips,
+                    request_share,
+                    network.frame_bytes > 0,
+                    *_prologues(job, network, slots),
+                ),
             )
         )
     if len(tensors) > MAX_TENSORS or len(network_tree.nodes) > MAX_NODES:
         raise SimulationError(f"at most {MAX_TENSORS} messages' tensors and {MAX_NODES} nodes can be played")
     kernel = Kernel(
         network_tree.ps_per_byte, network_tree.latency_ps, network_tree.loss, network_tree.nodes, programs,
-        np.array(tensors, np.int64).reshape(-1, 9), kernel_jobs, network.overhead_ns * PS_PER_NS, network.store_and_forward,
+        np.array(tensors, np.int64).reshape(-1, 8), kernel_jobs, network.overhead_ns * PS_PER_NS, network.store_and_forward,
         network.store_and_aggregate, network.turn_bytes, network.window_bytes,
         network.timeout_ns * PS_PER_NS,
     )  # fmt: skip
@@ -598,8 +597,22 @@ def slots_of(job: Job, network: Network) -> int:
     return slots if use is FabricUse.MULTICAST else max(streams - 1, 1) * slots  # of all other owners
 
 
+def _prologues(job: Job, network: Network, slots: int) -> tuple[int, int]:
+    """How many of a sum's blocks prologues open, and how many each: docs/protocol.md, "Prologues"; (0, 0) for none."""
+    use = job.mechanism.fabric_use
+    if not slots or not network.frame_bytes or use is FabricUse.MULTICAST:
+        return 0, 0
+    opened = slots // max(job.workers - 1, 1) if use is FabricUse.TO_OWNERS else slots
+    openings = Openings.of("float32", opened, opened, network.slot_bytes // VALUE_BYTES, job.workers)
+    return openings.blocks, openings.each
+
+
 def _kernel_job(
-    job: Job, with_servers: bool, stand: int, first_tensor: int, frames: tuple[int, int, NDArray[np.int64], float, bool]
+    job: Job,
+    with_servers: bool,
+    stand: int,
+    first_tensor: int,
+    frames: tuple[int, int, NDArray[np.int64], float, bool, int, int],
 ) -> Any:
     workload, workers = job.workload, 1 if stand > 1 else job.workers
     forward, backward = _durations(job, workers)

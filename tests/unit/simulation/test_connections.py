@@ -189,24 +189,6 @@ def test_parts_are_whole_frames_and_all_of_a_tensor() -> None:
     assert in_parts(of_size(10), 4, FRAME_BYTES).tensors == of_size(10).tensors
 
 
-@pytest.mark.parametrize(("segments", "comes"), [(8, 2 * 8 + 1), (40, 20 + 2)])
-def test_a_server_requests_segments_ahead(segments: int, comes: int) -> None:
-    """Of four workers' messages it requests 32 segments ahead, or those of two pieces: 8 of each message, or half of it. The
-    second tensor, of one segment, comes behind those. If that is the whole first one, its sum is sent before, too.
-    """
-    network = Network(RATE_BITS_S, topology=star(4, 1, RATE_BITS_S, 0), turn_bytes=TURN_BYTES, segment_bytes=TURN_BYTES)
-    one = of_size(segments * TURN_BYTES)
-    two = replace(one, tensors=(*one.tensors, *of_size(TURN_BYTES).tensors), released=((0, 1),))
-    found, whole = (
-        only(each, replace(bare("ps", 4), workload=two))[0].delivered_ns[1]
-        for each in (network, replace(network, segment_bytes=0))
-    )
-    each_ns = 4 * TURN_BYTES * BYTE_NS
-    assert found[1] == pytest.approx(comes * each_ns, rel=0.03)
-    assert whole[1] == pytest.approx((2 * segments + 1) * each_ns, rel=0.03)
-    assert found[0] >= 2 * segments * each_ns
-
-
 @pytest.mark.parametrize(
     ("mechanism", "frames"), [("inagg+mcast", 11), ("inagg", 11), ("mcast", 11), ("ring:split=no", 0)]
 )
@@ -216,3 +198,29 @@ def test_frames_of_the_slot_protocol_are_padded(mechanism: str, frames: int) -> 
     size = 10 * FRAME_BYTES + 4
     received = play(network, [bare(mechanism, 3, size)]).link_bytes["worker0"][1]
     assert received == (frames * FRAME_BYTES or size)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "workers", "chunks", "prologues"),
+    # 250 elements less 2 words tell of 49 blocks of 5 words each with 2 ranks, of 24 blocks of 10 words with 8.
+    [
+        ("inagg+mcast", 2, 60, 2),
+        ("inagg", 8, 60, 3),
+        ("inagg+mcast", 8, 6, 1),
+        ("inagg+mcast", 8, 400, 3),
+        ("mcast", 8, 60, 0),
+    ],
+)
+def test_prologues_take_frames(mechanism: str, workers: int, chunks: int, prologues: int) -> None:
+    """Those of a window's blocks, whether or not the tensor is played in parts."""
+    network = Network(
+        RATE_BITS_S,
+        topology=star(workers, 1, RATE_BITS_S, 0),
+        frame_bytes=FRAME_BYTES,
+        slot_bytes=FRAME_BYTES,
+        slots=64,
+    )
+    job = bare(mechanism, workers, chunks * FRAME_BYTES)
+    for each in (job, replace(job, workload=in_parts(job.workload, 5, FRAME_BYTES))):
+        received = play(network, [each]).link_bytes["worker0"][1]
+        assert received == (chunks + prologues) * FRAME_BYTES

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import gc
+import random
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Mapping
+from functools import partial
 from itertools import takewhile
 
 import pytest
 import torch
 from torch import Tensor
 
+from hostlib.collectives.message_requests import Expected, MessageRequests
 from hostlib.collectives.schedule_executor import in_turns
 from hostlib.errors import RunError
 from hostlib.mechanisms.mechanism import find, registered
 from hostlib.schedules.contract import Collective
 from hostlib.schedules.schedule import Operation, Receive, Schedule, Send
-from hostlib.schedules.segments import SEGMENTS_AHEAD, segments_ahead, senders
+from hostlib.schedules.segments import SEGMENTS_AHEAD, segments_ahead
 from hostlib.transport.send_queue import SendQueue
 
 BETWEEN_WORKERS = [
@@ -107,59 +109,75 @@ def test_what_goes_wrong_is_told_to_who_waits_and_the_next_goes_on() -> None:
     outbox.close()
 
 
-Key = tuple[str, str, int, int, int]  # sender, receiver, piece, segment, which of these
+Key = tuple[str, str, int, int, int, int]  # sender, receiver, channel, piece, segment, which of these
 
 
 class Host:
-    """One host's list as hostlib.collectives.schedule_executor goes through it, whose messages leave when their receivers ask for them."""
+    """One host's list in one channel, as hostlib.collectives.schedule_executor goes through it, whose messages leave when
+    their receivers ask for them.
+    """
 
-    def __init__(self, name: str, operations: tuple[Operation, ...], segments: int) -> None:
-        self.name, self.serves = name, name.startswith("server")
+    def __init__(
+        self,
+        name: str,
+        operations: tuple[Operation, ...],
+        segments: int,
+        channel: int,
+        requests: MessageRequests,
+        asked: set[Key],
+    ) -> None:
+        self.name, self.serves, self.channel = name, name.startswith("server"), channel
         self.steps = [
             (operation, segment)
             for together in in_turns(operations, self.serves)
             for segment in range(segments)
             for operation in together
         ]
-        self.ahead = segments_ahead(len(senders(operations)), segments)
-        self.at = self.looked = self.coming = 0
-        self.numbers: Counter[tuple[str, str, int, int]] = Counter()
-        self.received: Counter[tuple[str, str, int, int]] = Counter()
-        self.asked: set[Key] = set()
+        most = segments_ahead(operations, segments, self.serves)
+        self.requests, self.begun, self.at = requests, False, 0
+        self.sent: Counter[tuple[str, str, int, int, int]] = Counter()
         self.outbox: deque[Key] = deque()
+        receives: Counter[tuple[str, str, int, int, int]] = Counter()
+        self.keys = {
+            at: self._key(receives, operation.peer, name, channel, operation.piece, segment)
+            for at, (operation, segment) in enumerate(self.steps)
+            if isinstance(operation, Receive)
+        }
+        messages = [(self._line(key[0]), partial(asked.add, key)) for key in self.keys.values()]
+        self.expected = Expected(channel, most, messages)  # type: ignore[arg-type]
 
-    def look_ahead(self) -> None:
-        while self.looked < len(self.steps) and self.coming < self.ahead:
-            operation, segment = self.steps[self.looked]
-            self.looked += 1
-            if isinstance(operation, Receive):
-                self.asked.add(self._key(self.numbers, operation.peer, self.name, operation.piece, segment))
-                self.coming += 1
+    def _line(self, sender: str) -> str:
+        return sender if self.serves else ""
 
     def step(self, left: set[Key]) -> bool:
         """Whether it could go on."""
         if self.at == len(self.steps):
             return False
-        self.look_ahead()
+        if not self.begun:
+            self.requests.begin(self.expected)
+            self.begun = True
         operation, segment = self.steps[self.at]
         if isinstance(operation, Send):
-            self.outbox.append(self._key(self.numbers, self.name, operation.peer, operation.piece, segment))
+            message = (self.name, operation.peer, self.channel, operation.piece, segment)
+            self.outbox.append(self._key(self.sent, *message))
         elif isinstance(operation, Receive):
-            sender = (operation.peer, self.name, operation.piece, segment)
-            still_here = any(key[2:4] == (operation.piece, segment) for key in self.outbox)
-            if still_here or (*sender, self.received[sender]) not in left:
+            line, key = self._line(operation.peer), self.keys[self.at]
+            still_here = any(key[3:5] == (operation.piece, segment) for key in self.outbox)
+            if still_here or key not in left:
                 return False
-            self.received[sender] += 1
-            self.coming -= 1
+            self.requests.take(self.expected, line)
+            self.requests.arrived(self.expected, line)
         self.at += 1
+        if self.at == len(self.steps):
+            self.requests.end(self.expected)
         return True
 
-    def let_leave(self, hosts: Mapping[str, Host], left: set[Key]) -> bool:
+    def let_leave(self, asked: set[Key], left: set[Key]) -> bool:
         """Let go of what is asked for: of a worker, what its SendQueue has under way. Whether any left."""
         under_way = list(self.outbox)
         if not self.serves:
             under_way = list(takewhile(lambda key: key[1] == self.outbox[0][1], under_way))
-        leaving = [key for key in under_way if key in hosts[key[1]].asked and key not in left]
+        leaving = [key for key in under_way if key in asked and key not in left]
         left.update(leaving)
         if self.serves:
             self.outbox = deque(key for key in self.outbox if key not in left)
@@ -168,23 +186,32 @@ class Host:
         return bool(leaving)
 
     @staticmethod
-    def _key(numbers: Counter[tuple[str, str, int, int]], *message: str | int) -> Key:
+    def _key(numbers: Counter[tuple[str, str, int, int, int]], *message: str | int) -> Key:
         numbers[message] += 1  # type: ignore[index]
         return (*message, numbers[message] - 1)  # type: ignore[index, return-value]
 
 
-def waits_for_ever(schedule: Schedule, segments: int) -> list[str]:
-    """Who has not come to the end of its list when nobody can go on."""
-    hosts = {name: Host(name, operations, segments) for name, operations in schedule.nodes.items()}
+def waits_for_ever(schedule: Schedule, segments: int, channels: int = 1, seed: int = 0) -> list[str]:
+    """Who has not come to the end of its lists when nobody can go on; the order in which they go on is drawn."""
+    drawn = random.Random(seed)
+    asked: set[Key] = set()
+    hosts: list[Host] = []
+    for name, operations in schedule.nodes.items():
+        shared = MessageRequests()
+        for channel in range(channels):
+            requests = shared if name.startswith("server") else MessageRequests()
+            hosts.append(Host(name, operations, segments, channel, requests, asked))
     left: set[Key] = set()
     moved = True
     while moved:
         moved = False
-        for host in hosts.values():
+        for host in drawn.sample(hosts, len(hosts)):
             while host.step(left):
                 moved = True
-            moved = host.let_leave(hosts, left) or moved
-    return [name for name, host in hosts.items() if host.at < len(host.steps) or host.outbox]
+                if channels > 1 and drawn.random() < 0.5:
+                    break
+            moved = host.let_leave(asked, left) or moved
+    return [host.name for host in hosts if host.at < len(host.steps) or host.outbox]
 
 
 @pytest.mark.parametrize("segments", [1, 3, 5, 20])
@@ -201,6 +228,15 @@ def test_no_other_collective_waits_for_itself(name: str, collective: Collective,
     for workers in (3, 5, 8):
         schedule = find(name).of(collective).schedule(workers, size=64 << 20, root=workers - 1)
         assert waits_for_ever(schedule, segments) == [], workers
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("segments", [1, 5, 20])
+@pytest.mark.parametrize("name", WITH_SERVERS)
+def test_no_servers_channels_wait_for_each_other(name: str, segments: int, seed: int) -> None:
+    for workers in (2, 5, 17):
+        schedule = find(name).schedule(workers, size=64 << 20)
+        assert waits_for_ever(schedule, segments, 4, seed) == [], workers
 
 
 def test_a_schedule_that_would_wait_is_found() -> None:
