@@ -55,7 +55,7 @@ class RankOptions:
     Attributes:
         cells: the fields of each BenchCell.
         stream: the file of a TCP stream beside them (tcp_stream.py); None without one.
-        window: as BenchOptions has it.
+        window, beside_job: as BenchOptions has them.
     """
 
     cells: tuple[tuple[str, str], ...]
@@ -71,6 +71,7 @@ class RankOptions:
     device: str = "cpu"
     stream: str | None = None
     window: int | None = None
+    beside_job: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -100,6 +101,7 @@ class BenchOptions:
             that follows losses.
         beside_tcp: the first host sends a TCP stream to one more host, over the link that its ranks use.
         beside_tcp_in: the one more sends it to the first host: results wait in the same queue of the switch.
+        beside_job: the same ranks run a second job of the same mechanism, which sums all the time.
         mark: frames in a queue of the switch from which and to which it marks some (ECN), FROM:TO; None for never.
         controller: of a running fabric; None to start one.
         collectives: names of MEASURED. A mechanism is measured with those of them that it can do.
@@ -127,6 +129,7 @@ class BenchOptions:
     queue: int | None = None
     beside_tcp: bool = False
     beside_tcp_in: bool = False
+    beside_job: bool = False
     mark: str | None = None
     elements: int = ELEMENTS
     window: int | None = None
@@ -206,6 +209,7 @@ class BenchOptions:
             raise HostlibError(f"{flag} is for links with a rate: it needs --on netns and --bandwidth")
         if self.beside_tcp and self.beside_tcp_in:
             raise HostlibError("--beside-tcp and --beside-tcp-in: one stream is measured; leave out one of them")
+        self._check_second_job()
         if self.mark is not None:
             units.frame_range(self.mark, "--mark")
         if self.controller is not None and count is not None:
@@ -221,6 +225,14 @@ class BenchOptions:
             raise HostlibError(
                 f"{options}: only the embedded switch loses, repeats, delays, damages and marks packets, and "
                 f"{', '.join(past)} would not use it: leave out one or the other"
+            )
+
+    def _check_second_job(self) -> None:
+        unlike = [str(cell) for cell in self.cells if cell.collective != ALL_REDUCE or cell.servers]
+        if self.beside_job and unlike:
+            raise HostlibError(
+                f"--beside-job: the second job does all-reduces without servers, unlike {', '.join(unlike)}: leave out one or "
+                "the other"
             )
 
     def _check_ranks_per_host(self, count: int | None) -> None:
@@ -270,6 +282,7 @@ class BenchOptions:
             self.device,
             stream,
             self.window,
+            self.beside_job,
         )
 
 
@@ -291,6 +304,8 @@ class Row:
         sent_bytes, received_bytes: of frames, for one of them, on the link of the rank that sends, or receives, most;
             None where ranks have no link of their own. A TCP stream's are among them.
         tcp_gbytes_per_s: what a TCP stream carried meanwhile, 10^9 bytes per second; None without one.
+        job_gbytes_per_s: of tensors that a second job summed meanwhile, 10^9 bytes per second; None without one. Its bytes
+            are among those of the links.
         marked: results that said that a queue had grown (ECN), of all ranks, during the timed part.
         queue_frames: the most frames that waited for one link of the switch, whichever of its mechanisms was measured;
             None where links have no rate, or there is no switch.
@@ -312,6 +327,7 @@ class Row:
     sent_bytes: int | None
     received_bytes: int | None
     tcp_gbytes_per_s: float | None = None
+    job_gbytes_per_s: float | None = None
     marked: int = 0
     queue_frames: int | None = None
 
@@ -500,6 +516,7 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
         "out",
         "in",
         *(("tcp",) if options.streams else ()),
+        *(("job",) if options.beside_job else ()),
     ):
         table.add_column(name, justify="left" if name in ("mechanism", "collective", "type") else "right", no_wrap=True)
     table.add_row(
@@ -519,6 +536,7 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
         "(B)",
         "(B)",
         *(("(GB/s)",) if options.streams else ()),
+        *(("(GB/s)",) if options.beside_job else ()),
     )
     for row in rows:
         table.add_row(
@@ -536,7 +554,7 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
             *((str(row.marked),) if options.mark is not None else ()),
             *(("" if row.queue_frames is None else str(row.queue_frames),) if options.rate is not None else ()),
             *("" if each is None else str(each) for each in (row.sent_bytes, row.received_bytes)),
-            *((f"{row.tcp_gbytes_per_s:.4f}",) if row.tcp_gbytes_per_s is not None else ()),
+            *(f"{each:.4f}" for each in (row.tcp_gbytes_per_s, row.job_gbytes_per_s) if each is not None),
         )
     console.print(table)
     for row in rows:
@@ -569,6 +587,10 @@ def foot(options: BenchOptions) -> list[str]:
     if options.streams:
         way = "from another host to the first" if options.beside_tcp_in else "from the first host to another"
         lines.append(f"tcp: what a TCP stream (CUBIC) {way} carried meanwhile over the same link.")
+    if options.beside_job:
+        lines.append(
+            "job: of tensors that a second job of the same mechanism and ranks summed meanwhile; compare algbw."
+        )
     through = [cell for cell in options.cells if cell.needs_fabric]
     once = [cell.mechanism for cell in through if not cell.sends_messages]
     if once:

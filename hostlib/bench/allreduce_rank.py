@@ -9,6 +9,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from hostlib.bench.allreduce import RankOptions
 from hostlib.bench.bench_cells import ALL_REDUCE, WHOLE, BenchCell, bus_factor
 from hostlib.bench.exercises import AllReduce, Exercise, exercise_of
 from hostlib.bench.reproducible_tensors import drawn
+from hostlib.bench.second_job import SecondJob
 from hostlib.bench.tcp_stream import received_bytes
 from hostlib.collectives.bootstrap import join_group
 from hostlib.collectives.create import MechanismCollective, create_collective
@@ -61,16 +63,18 @@ def measure(options: RankOptions, here: LaunchEnvironment, report: Report) -> di
             return {"rows": []}
         for number, cell in enumerate(cells):
             named = {"mechanism": cell.mechanism, "collective": cell.collective}
-            doing = _doing(cell, context, options, f"{job}-{number}")
-            try:
+            with ExitStack() as stack:
+                doing = stack.enter_context(closing(_doing(cell, context, options, f"{job}-{number}")))
+                second = (
+                    stack.enter_context(closing(_second_job(cell, context, options))) if options.beside_job else None
+                )
                 for dtype in options.dtypes:
                     for size in options.sizes:
                         what = {**named, "size_bytes": size, "dtype": dtype}
                         report({"event": "measuring", **what})
-                        rows.append({**named, **Measurement(options, here, context, doing, cell, dtype, size).row()})
+                        measurement = Measurement(options, here, context, doing, cell, dtype, size, second)
+                        rows.append({**named, **measurement.row()})
                         report({"event": "row", **what})
-            finally:
-                doing.close()
     return {"rows": rows}
 
 
@@ -85,6 +89,15 @@ def _doing(cell: BenchCell, context: RankContext, options: RankOptions, job: str
     return RankCollectives(mechanism, context, options.controller, options.address)
 
 
+def _second_job(cell: BenchCell, context: RankContext, options: RankOptions) -> SecondJob:
+    """A second job of the cell's mechanism, with the same ranks."""
+    assert context.among is not None
+    part = context.among(tuple(range(context.world_size)))
+    assert part is not None
+    own, job = part
+    return SecondJob(create_collective(find(cell.mechanism), own, options.controller, job, options.address))
+
+
 class Measurement:
     """Measurement of one mechanism's collective, type and size."""
 
@@ -97,7 +110,9 @@ class Measurement:
         cell: BenchCell,
         dtype: str,
         size: int,
+        second: SecondJob | None = None,
     ) -> None:
+        self.second = second
         self.options, self.here, self.context, self.doing = options, here, context, doing
         self.cell, self.dtype = cell, dtype
         # Of whole shards, as in nccl-tests.
@@ -127,14 +142,19 @@ class Measurement:
 
     def row(self) -> dict[str, Any]:
         """Combine the ranks' measurements."""
+        if self.second is not None:
+            self.second.start(self.values.nbytes)
         for _ in range(self.options.warm_up):
             self._seconds(1)
         iterations = self.options.iterations or self._suitable()
         before, link_before, by_hosts = self._retransmits(), link_bytes(self.options.address), self._by_hosts()
         marked = self._marked()
-        streamed, begin = self._streamed(), time.perf_counter()
+        streamed, summed, begin = self._streamed(), self._summed(), time.perf_counter()
         times_s = [self._seconds(iterations) / iterations for _ in range(self.options.repeats)]
-        tcp = (self._streamed() - streamed) / (time.perf_counter() - begin)
+        lasted = time.perf_counter() - begin
+        tcp, job = (self._streamed() - streamed) / lasted, (self._summed() - summed) / lasted
+        if self.second is not None:
+            self.second.stop()
         link = link_bytes(self.options.address)
         passed = None if link is None or link_before is None else link - link_before
         mine = {
@@ -147,6 +167,7 @@ class Measurement:
             "bits": self.bits.hexdigest(),
             "wrong": self.exercise.wrong(),
             "tcp": tcp,
+            "job": job,
         }
         everybody: list[Any] = [None] * self.context.world_size
         dist.all_gather_object(everybody, mine)
@@ -155,6 +176,10 @@ class Measurement:
     def _streamed(self) -> int:
         """Bytes that the TCP stream beside this has carried so far."""
         return 0 if self.options.stream is None else received_bytes(Path(self.options.stream))
+
+    def _summed(self) -> int:
+        """Bytes that the second job has summed so far."""
+        return 0 if self.second is None else self.second.summed_bytes
 
     def _seconds(self, iterations: int) -> float:
         """Time of a number of them on this rank, after a barrier; filling the tensors does not count."""
@@ -221,6 +246,7 @@ class Measurement:
             "sent_bytes": sent,
             "received_bytes": received,
             "tcp_gbytes_per_s": None if self.options.stream is None else round(everybody[0]["tcp"] / 1e9, 6),
+            "job_gbytes_per_s": None if self.second is None else round(everybody[0]["job"] / 1e9, 6),
         }
 
 

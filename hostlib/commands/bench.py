@@ -118,6 +118,11 @@ def _place(old: str) -> list[str] | None:
     help="As --beside-tcp, but from one more host to the first: results wait in the same queue of the switch.",
 )
 @click.option(
+    "--beside-job",
+    is_flag=True,
+    help="Run a second job of the same mechanism with the same ranks, which sums tensors all the time.",
+)
+@click.option(
     "--mark",
     type=types.FRAMES.typed(),
     help="Have the switch mark frames of its queues with ECN, as `emulation switch --mark` does, and the hosts' TCP ask "
@@ -196,6 +201,7 @@ def bench(
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --mechanism inagg+mcast --loss 0.01
         hostlib bench --on netns --workers 2 --bandwidth 100mbit --queue 100 --size 16M --beside-tcp
         hostlib bench --on netns --workers 2 --bandwidth 100mbit --mechanism inagg+mcast --queue 100 --mark 30:90 --size 16M --beside-tcp-in
+        hostlib bench --on netns --workers 2 --bandwidth 100mbit --mechanism inagg+mcast --queue 100 --size 16M --beside-job
         hostlib bench --device cuda --mechanism inagg+mcast,ring,gloo --workers 2 --size 1M,25M
         hostlib bench --kernels --device cuda
         hostlib bench --calibrate --output costs.json

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "mix.h"
@@ -245,13 +246,8 @@ bool Links::turn(std::int32_t l) {
 // Latency from a message's target to its source.
 Time Links::way_back(const Message &m) const {
     const std::vector<std::int32_t> &nodes = m.state->program->nodes;
-    const std::int32_t source = nodes[m.source];
     Time back = 0;
-    for (std::int32_t at = nodes[m.target]; at != source;) {
-        const std::int32_t next = model_.toward(at, source);
-        back += model_.links[next == model_.nodes[at].parent ? model_.nodes[at].up : model_.nodes[next].down].latency;
-        at = next;
-    }
+    on_the_way(nodes[m.target], nodes[m.source], [&](std::int32_t l) { back += model_.links[l].latency; });
     return back;
 }
 
@@ -323,11 +319,23 @@ void Links::request_more(const Message &m) {
         occupy(model_.nodes[source].up, bytes);
         return occupy(model_.nodes[source].down, bytes);
     }
-    for (std::int32_t at = target; at != source;) {
-        const std::int32_t next = model_.toward(at, source);
-        occupy(next == model_.nodes[at].parent ? model_.nodes[at].up : model_.nodes[next].down, bytes);
-        at = next;
-    }
+    on_the_way(target, source, [&](std::int32_t l) { occupy(l, bytes); });
+}
+
+void Links::occupy_results(const Program &p, std::int32_t piece, std::uint64_t bytes) {
+    for (std::size_t n = 0; n + 1 < p.begin.size(); n++)
+        for (std::int32_t o = p.begin[n]; o < p.begin[n + 1]; o++) {
+            const Op &op = p.ops[o];
+            if (op.piece != piece || model_.opens(p, static_cast<std::int32_t>(n), op)) continue;
+            std::set<std::int32_t> taken;  // a switch replicates: a link carries one copy
+            const auto take = [&](std::int32_t l) {
+                if (taken.insert(l).second) occupy(l, bytes);
+            };
+            if (op.kind == Kind::send) on_the_way(p.nodes[n], p.nodes[op.target], take);
+            if (op.kind == Kind::multicast)
+                for (std::int32_t i = 0; i < op.peer_count; i++)
+                    on_the_way(p.nodes[n], p.nodes[p.peers[op.peers + i].target], take);
+        }
 }
 
 void Links::occupy(std::int32_t l, std::uint64_t bytes) {

@@ -58,6 +58,11 @@ public:
     // none.
     State *take_handed_over(std::int32_t &node);
 
+    // A link carries something besides messages.
+    void occupy(std::int32_t link, std::uint64_t bytes);
+    // The same, of all links on the way of a piece's sum from the switch where hosts' parts meet.
+    void occupy_results(const Program &program, std::int32_t piece, std::uint64_t bytes);
+
     // Handlers of events.
     void wake(std::int32_t link);
     void arrive(std::uint32_t id);
@@ -112,7 +117,15 @@ private:
     bool has_room(const Message &message, std::uint64_t bytes);
     void transmit(std::uint32_t id, std::int32_t link, std::int32_t next, Time end);
     void request_more(const Message &message);
-    void occupy(std::int32_t link, std::uint64_t bytes);
+    // Calls `each` with the links from one node of the tree to another.
+    template <typename Each>
+    void on_the_way(std::int32_t from, std::int32_t to, const Each &each) const {
+        for (std::int32_t at = from; at != to;) {
+            const std::int32_t next = model_.toward(at, to);
+            each(next == model_.nodes[at].parent ? model_.nodes[at].up : model_.nodes[next].down);
+            at = next;
+        }
+    }
 
     const Model &model_;
     Events &events_;

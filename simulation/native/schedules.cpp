@@ -172,26 +172,27 @@ void Schedules::emit(State &s, std::int32_t n, std::int32_t o) {
     links_.send(id, end);
 }
 
-// What a piece takes on a link. Frames of the slot protocol are of one size: the last one of a piece is padded. With
-// the first part of what the fabric sums are prologues.
+// What a piece takes on a link. Frames of the slot protocol are of one size: the last one of a piece is padded.
 std::uint64_t Schedules::message_bytes(const State &s, std::int32_t n, const Op &op) const {
     const Program &p = *s.program;
-    const Tensor &tensor = model_.tensors[s.tensor];
-    const std::uint64_t bytes = model_.piece_bytes(tensor, op.piece);
+    const std::uint64_t bytes = model_.piece_bytes(model_.tensors[s.tensor], op.piece);
     const Job &job = model_.jobs[s.job];
-    const auto frames = [&job](std::uint64_t values) { return (values + job.frame_bytes - 1) / job.frame_bytes; };
     // Servers behind a switch send frames, too.
     const bool in_frames = p.servers_stream || model_.nodes[p.nodes[n]].is_switch || op.kind == Kind::multicast
                            || model_.nodes[p.nodes[op.target]].is_switch;
     if (!job.padded || !in_frames) return bytes;
-    std::uint64_t prologues = 0;
-    if (job.opened_by_each > 0 && p.summed_from[op.piece] > 0 && tensor.first == s.tensor) {
-        Tensor whole = tensor;
-        whole.elements = model_.elements_with_parts[s.tensor];
-        const std::uint64_t opened = std::min(job.opened, frames(model_.piece_bytes(whole, op.piece)));
-        prologues = (opened + job.opened_by_each - 1) / job.opened_by_each;
-    }
-    return (frames(bytes) + prologues) * job.frame_bytes;
+    return (bytes + job.frame_bytes - 1) / job.frame_bytes * job.frame_bytes;
+}
+
+// What the prologues of a tensor's piece take on a link.
+std::uint64_t Schedules::prologue_bytes(std::int32_t tensor, std::int32_t piece) const {
+    const Job &job = model_.jobs[model_.tensors[tensor].job];
+    if (job.opened_by_each == 0) return 0;
+    Tensor whole = model_.tensors[tensor];
+    whole.elements = model_.elements_with_parts[tensor];
+    const std::uint64_t chunks = (model_.piece_bytes(whole, piece) + job.frame_bytes - 1) / job.frame_bytes;
+    const std::uint64_t opened = std::min(job.opened, chunks);
+    return (opened + job.opened_by_each - 1) / job.opened_by_each * job.frame_bytes;
 }
 
 // A host has handed over a tensor. Its prologue leaves, and what the tensor carries when the prologue's result is
@@ -200,7 +201,14 @@ void Schedules::open(State &s, std::int32_t o, std::uint32_t message) {
     const Program &p = *s.program;
     const std::int32_t piece = p.ops[o].piece, first = model_.tensors[s.tensor].first;
     Opening &opening = opening_[{s.iteration, first, piece}];
-    if (first == s.tensor && ++opening.hosts == p.summed_from[piece]) opening.since = events_.now();
+    if (first == s.tensor) {
+        const std::uint64_t bytes = prologue_bytes(first, piece);
+        links_.occupy(model_.nodes[links_[message].at].up, bytes);
+        if (++opening.hosts == p.summed_from[piece]) {
+            opening.since = events_.now();
+            links_.occupy_results(p, piece, bytes);
+        }
+    }
     opening.waiting.push_back(message);
     if (opening.since < 0) return;
     for (const std::uint32_t id : opening.waiting) {

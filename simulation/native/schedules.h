@@ -61,6 +61,7 @@ private:
     void request(State &state, std::int32_t worker);
     void occupy(State &state, std::int32_t node, Time duration, std::uint64_t tie);
     std::uint64_t message_bytes(const State &state, std::int32_t node, const Op &op) const;
+    std::uint64_t prologue_bytes(std::int32_t tensor, std::int32_t piece) const;
     void open(State &state, std::int32_t op, std::uint32_t message);
 
     const Model &model_;

@@ -344,6 +344,16 @@ WRONG = [
         1,
     ),
     (
+        "hostlib bench --beside-job --mechanism ring,ps",
+        "--beside-job: the second job does all-reduces without servers, unlike ps: leave out one or the other",
+        1,
+    ),
+    (
+        "hostlib bench --beside-job --mechanism ring --collective all_reduce,all_gather",
+        "--beside-job: the second job does all-reduces without servers, unlike all_gather by ring: leave out one or the other",
+        1,
+    ),
+    (
         "hostlib bench --on netns --bandwidth 100mbit --mark 30:90 --mechanism ring",
         "--mark: only the embedded switch loses, repeats, delays, damages and marks packets, and ring would not use it",
         1,

@@ -215,6 +215,17 @@ def test_a_tcp_stream_beside_the_ranks_is_counted() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.parametrize("mechanism", ["inagg+mcast", "ring"])
+def test_a_second_job_shares_the_links(mechanism: str) -> None:
+    where = ("--on", "netns", "--workers", "2", "--bandwidth", "40mbit", "--mechanism", mechanism)
+    times = ("--size", "64K,2M", "--iterations", "1", "--repeats", "2")
+    alone, beside = bench(*where, *times), bench(*where, *times, "--beside-job")
+    assert [row["job_gbytes_per_s"] for row in alone] == [None, None]
+    assert all(row["job_gbytes_per_s"] > 0 and row["wrong"] == 0 for row in beside)
+    assert beside[1]["time_us"] > alone[1]["time_us"]
+
+
+@pytest.mark.root
 def test_a_queue_that_a_tcp_stream_and_results_share_marks_both() -> None:
     where = ("--on", "netns", "--workers", "2", "--bandwidth", "40mbit", "--mechanism", "inagg+mcast", "--queue", "50")
     once = ("--size", "4M", "--iterations", "1", "--repeats", "1")
