@@ -15,7 +15,7 @@ from hostlib.collectives.tensor_pieces import tensor_pieces
 from hostlib.errors import ScheduleError
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.schedules.checker import check
-from hostlib.schedules.schedule import FabricUse, Operation, Schedule, server, worker
+from hostlib.schedules.schedule import FabricUse, Operation, Schedule, Send, Symmetry, server, worker
 from hostlib.transport.transport import MulticastTransport, Pending, Transport, settle
 
 HEADER_TAG = 1 << 20  # the tag of messages to servers; pieces have the tags below
@@ -92,7 +92,7 @@ class MechanismExecutor:
             server=host >= world_size,
             requests=requests,
             # A server sends to all workers at the same time, so that no worker falls behind the others.
-            in_turn=host < world_size and transport.shares_link,
+            in_turn=host < world_size and transport.shares_link and not _passes_on(schedule, self._node),
             behind_switch=schedule.fabric_use is FabricUse.TO_SERVER,
         )
 
@@ -184,3 +184,9 @@ class MechanismExecutor:
         header = torch.tensor([count, kind])
         # Servers request a tensor when they know of it: all workers' tensors in the same order, if they know it early.
         return [self._transport.control.send(header, host, self._header_tag) for host in self.servers]
+
+
+def _passes_on(schedule: Schedule, node: str) -> bool:
+    """Whether each host always sends to one other host, as in a ring."""
+    receivers = {operation.peer for operation in schedule.nodes[node] if isinstance(operation, Send)}
+    return schedule.symmetry is Symmetry.ROTATION and len(receivers) == 1

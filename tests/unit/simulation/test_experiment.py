@@ -78,9 +78,9 @@ def test_a_cell_that_is_all_communication_takes_what_its_bytes_take(
     seconds = simulated_s(experiment, cell)
     assert seconds is not None
     # Half as many bytes on a link that is half as fast; frames are whole, and the switch has one before it goes on. Before
-    # them a prologue went to the switch and back.
+    # them leave three prologues, of 50 blocks each, and the first one's result is back by then.
     link = 1e9 / 2
-    frames = -(-600_000 // payload) + 1 + 2
+    frames = -(-600_000 // payload) + 1 + 3
     assert seconds == pytest.approx(0.006 + frames * frame * 8 / link, rel=1e-6)
     ring = simulated_s(experiment, Cell(cell.model, "ring", "1gbit", 4))
     assert ring is not None
