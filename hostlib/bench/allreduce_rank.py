@@ -91,10 +91,7 @@ def _doing(cell: BenchCell, context: RankContext, options: RankOptions, job: str
 
 def _second_job(cell: BenchCell, context: RankContext, options: RankOptions) -> SecondJob:
     """A second job of the cell's mechanism, with the same ranks."""
-    assert context.among is not None
-    part = context.among(tuple(range(context.world_size)))
-    assert part is not None
-    own, job = part
+    own, job = context.own_part(range(context.world_size))
     return SecondJob(create_collective(find(cell.mechanism), own, options.controller, job, options.address))
 
 
