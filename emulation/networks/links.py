@@ -9,23 +9,21 @@ from typing import TYPE_CHECKING
 from emulation.networks import addressing
 from hostlib.protocol.framing import ETHERNET, MTU
 from hostlib.system.network_links import as_on_a_wire, set_up, shape, with_tables
-from hostlib.topology.topology import WINDOW_BYTES, Topology
+from hostlib.topology.topology import SEND_BUFFER_BYTES, Topology
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
 
-RECEIVE_BUFFER_BYTES = round(WINDOW_BYTES / 0.6465)
 # The same settings on every machine: with BBR, exchanges between changing pairs of hosts take half as long again. Every
-# namespace may use Reno (tcp(7)), which fills links as well as CUBIC at such low delays. The receiver's window bounds the
-# data in flight, so that several hosts that send to one do not overflow its queue: the kernel advertises some 65 % of the
-# receive buffer. The send buffer holds as much again, or the window is not full while the program is woken to refill it.
-# The queue in a host is bounded, too: the rest stays in the sockets, as with a network card, so that acknowledgements are
-# not delayed behind it, or in the program, which sends its next message when there is room.
+# namespace may use Reno (tcp(7)), which fills links as well as CUBIC at such low delays. The data in flight is bounded,
+# so that several hosts that send to one do not overflow its queue. The queue in a host is bounded, too: the rest stays
+# in the sockets, as with a network card, so that acknowledgements are not delayed behind it, or in the program, which
+# sends its next message when there is room.
 TCP = {
     "tcp_congestion_control": "reno",
     "tcp_slow_start_after_idle": "0",
-    "tcp_rmem": f"4096 {RECEIVE_BUFFER_BYTES} {RECEIVE_BUFFER_BYTES}",
-    "tcp_wmem": f"4096 {2 * WINDOW_BYTES} {2 * WINDOW_BYTES}",
+    "tcp_rmem": "4096 131072 262144",
+    "tcp_wmem": f"4096 {SEND_BUFFER_BYTES} {SEND_BUFFER_BYTES}",
 }
 OUTPUT_FRAMES = 4  # of tcp_limit_output_bytes
 

@@ -15,7 +15,7 @@ LONGEST_DELAY_NS = 3600 * 10**9
 QUEUE_FRAMES = 1000
 MOST_PARALLEL = 256
 # Of a TCP connection between emulated hosts: bytes that its receiver has not acknowledged, at most.
-WINDOW_BYTES = 131072
+SEND_BUFFER_BYTES = 131072
 SWITCH_NAME = re.compile("[a-z][a-z0-9]{0,9}")  # Part of an interface's name: at most 15 characters on Linux.
 RESERVED = ("control", "controller")
 
