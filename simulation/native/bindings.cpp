@@ -32,7 +32,7 @@ Program program(std::int32_t pieces, std::int32_t workers, const Table<std::int3
             "a program's tables have other shapes");
     require(piece_bytes.empty() || piece_bytes.size() == static_cast<std::size_t>(pieces),
             "not all pieces have a size");
-    Program p{pieces, workers, {}, {}, {}, {}, {}, {}, {}, std::move(piece_bytes), {}, servers_stream};
+    Program p{pieces, workers, {}, {}, {}, {}, {}, {}, {}, {}, std::move(piece_bytes), {}, servers_stream};
     p.durations.assign(durations.data(), durations.data() + durations.shape(0));
     for (std::size_t i = 0; i < nodes.shape(0); i++) {
         p.nodes.push_back(nodes(i, 0));

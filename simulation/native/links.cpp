@@ -323,19 +323,19 @@ void Links::request_more(const Message &m) {
 }
 
 void Links::occupy_results(const Program &p, std::int32_t piece, std::uint64_t bytes) {
-    for (std::size_t n = 0; n + 1 < p.begin.size(); n++)
-        for (std::int32_t o = p.begin[n]; o < p.begin[n + 1]; o++) {
-            const Op &op = p.ops[o];
-            if (op.piece != piece || model_.opens(p, static_cast<std::int32_t>(n), op)) continue;
-            std::set<std::int32_t> taken;  // a switch replicates: a link carries one copy
-            const auto take = [&](std::int32_t l) {
-                if (taken.insert(l).second) occupy(l, bytes);
-            };
-            if (op.kind == Kind::send) on_the_way(p.nodes[n], p.nodes[op.target], take);
-            if (op.kind == Kind::multicast)
-                for (std::int32_t i = 0; i < op.peer_count; i++)
-                    on_the_way(p.nodes[n], p.nodes[p.peers[op.peers + i].target], take);
+    if (bytes == 0) return;
+    for (const Carrying &each : p.sums[piece]) {
+        const Op &op = p.ops[each.op];
+        if (op.kind == Kind::send) {
+            on_the_way(p.nodes[each.node], p.nodes[op.target], [&](std::int32_t l) { occupy(l, bytes); });
+            continue;
         }
+        std::set<std::int32_t> taken;  // a switch replicates: a link carries one copy
+        for (std::int32_t i = 0; i < op.peer_count; i++)
+            on_the_way(p.nodes[each.node], p.nodes[p.peers[op.peers + i].target], [&](std::int32_t l) {
+                if (taken.insert(l).second) occupy(l, bytes);
+            });
+    }
 }
 
 void Links::occupy(std::int32_t l, std::uint64_t bytes) {

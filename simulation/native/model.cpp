@@ -23,6 +23,7 @@ Model::Model(std::vector<Link> the_links, std::vector<Node> the_nodes, std::vect
         for (std::size_t n = 0; n + 1 < p.begin.size(); n++)
             for (std::int32_t o = p.begin[n]; o < p.begin[n + 1]; o++)
                 p.summed_from[p.ops[o].piece] += opens(p, static_cast<std::int32_t>(n), p.ops[o]);
+        p.sums = sums_of(p);
         p.chunks_from = sources_of_chunks(p);
     }
     for (std::size_t t = 0; t < tensors.size(); t++) {
@@ -31,6 +32,18 @@ Model::Model(std::vector<Link> the_links, std::vector<Node> the_nodes, std::vect
         of.push_back(static_cast<std::int32_t>(t));
         elements_with_parts[tensors[t].first] += tensors[t].elements;
     }
+}
+
+std::vector<std::vector<Carrying>> Model::sums_of(const Program &p) const {
+    std::vector<std::vector<Carrying>> out(p.pieces);
+    for (std::size_t n = 0; n + 1 < p.begin.size(); n++)
+        for (std::int32_t o = p.begin[n]; o < p.begin[n + 1]; o++) {
+            const Op &op = p.ops[o];
+            const bool carries = op.kind == Kind::send || op.kind == Kind::multicast;
+            const auto node = static_cast<std::int32_t>(n);
+            if (carries && p.summed_from[op.piece] > 0 && !opens(p, node, op)) out[op.piece].push_back({node, o});
+        }
+    return out;
 }
 
 std::vector<std::int32_t> Model::sources_of_chunks(const Program &p) const {

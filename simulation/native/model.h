@@ -45,6 +45,11 @@ struct Peer {
 };
 
 // A schedule with its messages matched. Nodes are numbered from 0, workers first.
+// An operation of a node.
+struct Carrying {
+    std::int32_t node, op;
+};
+
 struct Program {
     std::int32_t pieces;
     std::int32_t workers;
@@ -53,9 +58,10 @@ struct Program {
     std::vector<std::int32_t> begin;  // operations of node i: begin[i] .. begin[i + 1]
     std::vector<Op> ops;
     std::vector<Peer> peers;
-    std::vector<std::int32_t> summed_from;   // by piece: how many hosts send it to a sum in the fabric
-    std::vector<std::int32_t> chunks_from;   // by operation: the host whose chunks a switch multicasts; -1 for none
-    std::vector<std::uint64_t> piece_bytes;  // if pieces are not equal parts of the tensor
+    std::vector<std::int32_t> summed_from;    // by piece: how many hosts send it to a sum in the fabric
+    std::vector<std::vector<Carrying>> sums;  // by piece: the operations that carry its sum in the fabric further
+    std::vector<std::int32_t> chunks_from;    // by operation: the host whose chunks a switch multicasts; -1 for none
+    std::vector<std::uint64_t> piece_bytes;   // if pieces are not equal parts of the tensor
     std::vector<Time> durations;
     bool servers_stream;  // they pass on frame by frame what they get, as switches do
 };
@@ -143,6 +149,8 @@ struct Model {
     std::uint64_t piece_bytes(const Tensor &tensor, std::int32_t piece) const;
     // Whether an operation of a program's node hands a sum in the fabric what a host has for it.
     bool opens(const Program &program, std::int32_t node, const Op &op) const;
+    // Program::sums.
+    std::vector<std::vector<Carrying>> sums_of(const Program &program) const;
     // Program::chunks_from.
     std::vector<std::int32_t> sources_of_chunks(const Program &program) const;
     // The neighbour of a node on the path to another one.
