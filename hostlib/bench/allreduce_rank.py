@@ -150,9 +150,9 @@ class Measurement:
         times_s = [self._seconds(iterations) / iterations for _ in range(self.options.repeats)]
         lasted = time.perf_counter() - begin
         tcp, job = (self._streamed() - streamed) / lasted, (self._summed() - summed) / lasted
+        link = link_bytes(self.options.address)
         if self.second is not None:
             self.second.stop()
-        link = link_bytes(self.options.address)
         passed = None if link is None or link_before is None else link - link_before
         mine = {
             "link": None if passed is None else (passed.sent, passed.received),

@@ -22,6 +22,13 @@ def tensor(number: int, most: int, senders: str, each: int, asked: Asked) -> Exp
     return Expected(number, most, [(key[1], partial(request, key)) for key in keys])  # type: ignore[misc]
 
 
+def begun(*tensors: Expected) -> MessageRequests:
+    requests = MessageRequests()
+    for each in tensors:
+        requests.begin(each)
+    return requests
+
+
 def receive(requests: MessageRequests, expected: Expected, sender: str) -> None:
     requests.take(expected, sender)
     requests.arrived(expected, sender)
@@ -29,10 +36,8 @@ def receive(requests: MessageRequests, expected: Expected, sender: str) -> None:
 
 def test_the_oldest_tensors_messages_are_requested_first() -> None:
     asked: Asked = []
-    requests = MessageRequests()
     old, new = tensor(0, 2, "a", 4, asked), tensor(1, 2, "a", 2, asked)
-    requests.begin(old)
-    requests.begin(new)
+    requests = begun(old, new)
     assert asked == [(0, "a", 0), (0, "a", 1)]
     for _ in range(4):
         receive(requests, old, "a")
@@ -41,10 +46,8 @@ def test_the_oldest_tensors_messages_are_requested_first() -> None:
 
 def test_an_older_tensor_that_is_begun_later_does_not_wait() -> None:
     asked: Asked = []
-    requests = MessageRequests()
     new, old = tensor(5, 1, "a", 2, asked), tensor(4, 1, "a", 1, asked)
-    requests.begin(new)
-    requests.begin(old)
+    requests = begun(new, old)
     assert asked == [(5, "a", 0), (4, "a", 0)]
     receive(requests, new, "a")
     assert len(asked) == 2
@@ -55,10 +58,8 @@ def test_an_older_tensor_that_is_begun_later_does_not_wait() -> None:
 def test_senders_have_limits_of_their_own() -> None:
     """What a late sender has not sent keeps nobody else's next tensor waiting."""
     asked: Asked = []
-    requests = MessageRequests()
     old, new = tensor(0, 1, "ab", 1, asked), tensor(1, 1, "ab", 1, asked)
-    requests.begin(old)
-    requests.begin(new)
+    requests = begun(old, new)
     requests.take(old, "a")
     receive(requests, old, "b")
     assert asked == [(0, "a", 0), (0, "b", 0), (1, "b", 0)]
@@ -66,10 +67,8 @@ def test_senders_have_limits_of_their_own() -> None:
 
 def test_a_tensor_that_failed_keeps_no_other_waiting() -> None:
     asked: Asked = []
-    requests = MessageRequests()
     old, new = tensor(0, 1, "a", 3, asked), tensor(1, 1, "a", 1, asked)
-    requests.begin(old)
-    requests.begin(new)
+    requests = begun(old, new)
     requests.end(old)
     receive(requests, new, "a")
     assert asked == [(0, "a", 0), (1, "a", 0)]
@@ -77,10 +76,8 @@ def test_a_tensor_that_failed_keeps_no_other_waiting() -> None:
 
 def test_who_takes_a_message_waits_until_another_thread_has_requested_it() -> None:
     asked: Asked = []
-    requests = MessageRequests()
     old, new = tensor(0, 1, "a", 1, asked), tensor(1, 1, "a", 1, asked)
-    requests.begin(old)
-    requests.begin(new)
+    requests = begun(old, new)
     taken = threading.Thread(target=receive, args=(requests, new, "a"), daemon=True)
     taken.start()
     receive(requests, old, "a")
