@@ -36,9 +36,14 @@ void on_every_rank(const std::function<void(int)> &work) {
     for (std::thread &each : threads) each.join();
 }
 
-void wait_for(const ToySwitch &network, std::uint64_t packets) {
-    const std::uint64_t wanted = network.seen() + packets;
-    while (network.seen() < wanted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+// Until the network has seen so many packets in all. Who counts from where it was before the work began waits for none
+// that have passed meanwhile.
+void wait_until(const ToySwitch &network, std::uint64_t packets) {
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::duration<double>(SOON_S);
+    while (network.seen() < packets) {
+        expect(std::chrono::steady_clock::now() < give_up, "packets pass in time");
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
 }
 
 // Of a secret that everybody knows: one number is as good as another here.
@@ -147,10 +152,11 @@ void halt_and_recover() {
     Ranks ranks;
     std::vector<std::vector<float>> tensors(WORLD, std::vector<float>(200000, 1.0F));
     for (std::uint32_t epoch = 1; epoch <= 3; epoch++) {
+        const std::uint64_t before = network.seen();
         ranks.configure(network, epoch);
         for (std::size_t rank = 0; rank < WORLD; rank++)
             ranks.engines[rank]->submit(DType::float32, tensors[rank].data(), tensors[rank].size(), true);
-        wait_for(network, 300);
+        wait_until(network, before + 300);
         on_every_rank([&](int rank) { ranks.engines[static_cast<std::size_t>(rank)]->halt(); });
         const std::size_t slots = ranks.engines[0]->slots();
         std::vector<std::int64_t> positions(slots);
@@ -185,10 +191,11 @@ void drop_under_way() {
     for (std::uint32_t epoch = 1; epoch <= 3; epoch++) {
         std::vector<std::vector<float>> tensors(WORLD, std::vector<float>(200000, 1.0F));
         Ranks ranks;
+        const std::uint64_t before = network.seen();
         ranks.configure(network, epoch);
         for (std::size_t rank = 0; rank < WORLD; rank++)
             ranks.engines[rank]->submit(DType::float32, tensors[rank].data(), tensors[rank].size(), true);
-        wait_for(network, 200);
+        wait_until(network, before + 200);
     }
 }
 
@@ -238,10 +245,11 @@ void scatter() {
             for (const std::int32_t value : others)
                 expect(value == WORLD * (WORLD + 1) / 2 - (rank + 1), "a shard's sum is right");
         });
+        const std::uint64_t before = network.seen();
         for (std::size_t rank = 0; rank < WORLD; rank++)
             ranks.scatters[rank]->submit(DType::float32, large[rank].data(), sums[rank].size(), true,
                                          sums[rank].data());
-        wait_for(network, 300);
+        wait_until(network, before + 300);
         if (epoch < 3) on_every_rank([&](int rank) { ranks.scatters[static_cast<std::size_t>(rank)]->halt(); });
     }
     ranks.scatters.clear();
@@ -294,7 +302,7 @@ void drop_multicast_under_way() {
     hosts.configure(network, 1);
     hosts.source.send(0, sent.data(), sent.size());
     hosts.one.receive(0, received.data(), received.size());
-    wait_for(network, 10);
+    wait_until(network, 10);
 }
 
 }  // namespace
