@@ -9,22 +9,27 @@ from typing import TYPE_CHECKING
 from emulation.networks import addressing
 from hostlib.protocol.framing import ETHERNET, MTU
 from hostlib.system.network_links import as_on_a_wire, set_up, shape, with_tables
-from hostlib.topology.topology import SEND_BUFFER_BYTES, Topology
+from hostlib.topology.topology import WINDOW_BYTES, Topology
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
 
 # The same settings on every machine: with BBR, exchanges between changing pairs of hosts take half as long again. Every
-# namespace may use Reno (tcp(7)), which fills links as well as CUBIC at such low delays. The data in flight is bounded,
-# so that several hosts that send to one do not overflow its queue. The queue in a host is bounded, too: the rest stays
-# in the sockets, as with a network card, so that acknowledgements are not delayed behind it, or in the program, which
-# sends its next message when there is room.
+# namespace may use Reno (tcp(7)), which fills links as well as CUBIC at such low delays. The receiver's window bounds the
+# data in flight, so that several hosts that send to one do not overflow its queue. Buffers hold more than a window: else
+# it is not full while the program is woken to write or read. The queue in a host is bounded, too: the rest stays in the
+# sockets, as with a network card, so that acknowledgements are not delayed behind it, or in the program, which sends its
+# next message when there is room.
 TCP = {
     "tcp_congestion_control": "reno",
     "tcp_slow_start_after_idle": "0",
-    "tcp_rmem": "4096 131072 262144",
-    "tcp_wmem": f"4096 {SEND_BUFFER_BYTES} {SEND_BUFFER_BYTES}",
+    "tcp_rmem": f"4096 {4 * WINDOW_BYTES} {4 * WINDOW_BYTES}",
+    "tcp_wmem": f"4096 {2 * WINDOW_BYTES} {2 * WINDOW_BYTES}",
 }
+# Links are slower than those they stand for, and so queues drain more slowly: eight full windows wait longer than the 200
+# ms after which Linux sends again. Where links lose packets it is left as it is.
+LEAST_TIMEOUT_MS = 1000
+RTO_MIN = 13  # its bit in the route's lock, by which it holds for the kernel's own estimates: RTAX_RTO_MIN
 OUTPUT_FRAMES = 4  # of tcp_limit_output_bytes
 
 
@@ -37,12 +42,32 @@ def plug(kernel: IPRoute, name: str, topology: Topology, host: str) -> None:
     network, above = addressing.DATA, topology.above(host)
     index = set_up(kernel, name, network.host(topology, host), network.bits, addressing.mac(topology, host))
     kernel.link("set", index=index, mtu=topology.mtu)
+    _bound_tcp(kernel, index, topology, host)
     assert above is not None
     kernel.route("add", dst=addressing.fabric_address(topology, above.upper), dst_len=32, oif=index)
     for other in topology.hosts:
         if other != host:
             address, lladdr = network.host(topology, other), addressing.mac(topology, other)
             kernel.neigh("replace", dst=address, lladdr=lladdr, ifindex=index, state="permanent")
+
+
+def _bound_tcp(kernel: IPRoute, index: int, topology: Topology, host: str) -> None:
+    """Give the route to all other hosts TCP's window, and its least retransmission timeout where no link loses packets."""
+    network = addressing.DATA
+    metrics = {"window": topology.tcp_window_bytes * (1 if host.startswith("server") else 4)}
+    if all(cable.loss == 0 for cable in topology.cables):
+        metrics |= {"rto_min": LEAST_TIMEOUT_MS, "lock": 1 << RTO_MIN}
+    source = network.host(topology, host)
+    kernel.route(
+        "replace",
+        dst=network.first,
+        dst_len=network.bits,
+        oif=index,
+        prefsrc=source,
+        scope="link",
+        proto="kernel",
+        metrics=metrics,
+    )
 
 
 def limit(space: str | None, interfaces: list[str], rate_bits_s: float | None, queue: int, mtu: int = MTU) -> None:

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hostlib.errors import HostlibError
-from hostlib.protocol.framing import LEGAL_ELEMENTS, MTU, mtu_for
+from hostlib.protocol.framing import EMULATED, LEGAL_ELEMENTS, MTU, mtu_for
 from hostlib.topology.switch_tree import SwitchTree
 
 LONGEST_DELAY_NS = 3600 * 10**9
 QUEUE_FRAMES = 1000
 MOST_PARALLEL = 256
-# Of a TCP connection between emulated hosts: bytes that its receiver has not acknowledged, at most.
-SEND_BUFFER_BYTES = 131072
+# Of a TCP connection between emulated hosts, bytes that its receiver has not acknowledged: at most so many, and with many
+# hosts no more than find room in the queue to one of them when all others send to it at once.
+WINDOW_BYTES = 131072
 SWITCH_NAME = re.compile("[a-z][a-z0-9]{0,9}")  # Part of an interface's name: at most 15 characters on Linux.
 RESERVED = ("control", "controller")
 
@@ -150,6 +151,12 @@ class Topology:
     def mtu(self) -> int:
         """Of all cables, in bytes of an IP packet: as much as the switches' packets need."""
         return MTU if self.elements is None else mtu_for(self.elements)
+
+    @property
+    def tcp_window_bytes(self) -> int:
+        """Of a TCP connection between two emulated hosts."""
+        segment_bytes, _ = replace(EMULATED, mtu=self.mtu).tcp_segment()
+        return min(WINDOW_BYTES, QUEUE_FRAMES * segment_bytes // max(1, len(self.hosts) - 1))
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from hostlib.protocol.framing import EMULATED, PHYSICAL
 from hostlib.protocol.header import ELEMENTS
-from hostlib.topology.topology import SEND_BUFFER_BYTES
 from simulation.experiments.experiment_file import Cell, Experiment
 from simulation.experiments.scenario import RUNTIME
 from simulation.models.workload_source import WorkloadSource
@@ -48,7 +47,7 @@ def cluster_of(experiment: Experiment, cell: Cell) -> Cluster:
         semantics = replace(
             semantics,
             framing=replace(EMULATED, mtu=mtu),
-            send_buffer_bytes=round(SEND_BUFFER_BYTES * experiment.replay.shrink),
+            send_buffer_bytes=round(declared.tcp_window_bytes * experiment.replay.shrink),
             # Linux's clock is not slowed down with the rest.
             timeout_ns=round(RETRANSMISSION_TIMEOUT_NS / max(1.0, experiment.replay.dilation)),
         )

@@ -17,7 +17,7 @@ constexpr std::int64_t GATHER_NS = 2 * MILLISECOND_NS;
 
 // Others wait for acknowledgements, and this rank's own packets need not leave before them.
 Collector::Collector(const std::string &address, std::uint16_t port) : socket_(open_socket(address, port)) {
-    socket_->overtake();
+    socket_->overtake(true);
 }
 
 void Collector::configure(const End &fabric, const Header &header, const Pool &pool, const std::vector<End> &ranks,

@@ -12,9 +12,7 @@ namespace netfold {
 
 // All others wait for a chunk, and its source for what a receiver asks: neither need leave behind this host's own sums.
 Multicaster::Multicaster(const std::string &address, std::uint16_t port)
-    : socket_(open_socket(address, port)), way_{*socket_, {}, {}, nullptr} {
-    socket_->overtake();
-}
+    : socket_(open_socket(address, port)), way_{*socket_, {}, {}, nullptr} {}
 
 // ---- called by other threads --------------------------------------------------------------------------------------
 
@@ -24,6 +22,10 @@ std::uint64_t Multicaster::configure(const End &fabric, const Header &header, st
     stop();
     way_.header = header;
     way_.check = std::move(check);
+    // Other hosts wait for chunks and NACKs, and this host's sums and messages need not leave before them. A server
+    // only sends: chunks that fill its link would keep back what it acknowledges and requests of the next tensors.
+    socket_->overtake(
+        std::any_of(streams.begin(), streams.end(), [](const StreamPlace &place) { return !place.source; }));
     // Receivers and sources say past the switch how far they are.
     std::vector<End> senders{fabric};
     for (const StreamPlace &place : streams) senders.insert(senders.end(), place.ends.begin(), place.ends.end());

@@ -53,9 +53,9 @@ public:
     virtual void keep_below(std::size_t bytes) = 0;
     virtual std::size_t below() const = 0;
 
-    // Packets from here overtake others of this host that wait for the same interface, where its queue has priorities,
-    // as Linux's own has (tc-pfifo_fast(8)).
-    virtual void overtake() = 0;
+    // Whether packets from here overtake others of this host that wait for the same interface, where its queue has
+    // priorities, as Linux's own has (tc-pfifo_fast(8)).
+    virtual void overtake(bool others) = 0;
 
     // Packets from here say that their sender answers to marks of queues (ECN, RFC 3168), and marked() knows of marks.
     virtual void heed_marks(bool heed) = 0;

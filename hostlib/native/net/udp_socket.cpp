@@ -96,8 +96,8 @@ void UdpSocket::keep_below(std::size_t bytes) {
     setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &half, sizeof half);
 }
 
-void UdpSocket::overtake() {
-    const int priority = TC_PRIO_INTERACTIVE;
+void UdpSocket::overtake(bool others) {
+    const int priority = others ? TC_PRIO_INTERACTIVE : TC_PRIO_BESTEFFORT;
     setsockopt(fd_, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
 }
 

@@ -31,7 +31,7 @@ public:
                                       std::int64_t timeout_ns) override;
     void keep_below(std::size_t bytes) override;
     std::size_t below() const override { return below_; }
-    void overtake() override;
+    void overtake(bool others) override;
     void heed_marks(bool heed) override;
     std::uint8_t *next() override;
     unsigned flush() override;

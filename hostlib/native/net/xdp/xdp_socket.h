@@ -40,7 +40,7 @@ public:
     void keep_below(std::size_t bytes) override;
     std::size_t below() const override { return udp_.below(); }
     // A ring passes queues by.
-    void overtake() override { udp_.overtake(); }
+    void overtake(bool others) override { udp_.overtake(others); }
     void heed_marks(bool heed) override;
     std::uint8_t *next() override;
     unsigned flush() override;
