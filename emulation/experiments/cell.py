@@ -32,6 +32,7 @@ from hostlib.launch.fork_server import STACKS, ForkServer
 from hostlib.launch.launcher import OPTIONS_VARIABLE
 from hostlib.schedules.contract import Collective
 from hostlib.schedules.schedule import server, worker
+from hostlib.schedules.segments import shrunk_segment_bytes
 from hostlib.strategies.plan import FLOAT_BYTES
 from hostlib.strategies.strategy import Choice
 from simulation.experiments.experiment_file import Cell, Experiment
@@ -199,6 +200,7 @@ def process_options(
     options = ReplayOptions(
         **common,
         slots=cell.slots,
+        segment_bytes=shrunk_segment_bytes(experiment.replay.shrink),
         elements=tuple(sizes),
         collectives=tuple("" if each is Collective.ALL_REDUCE else each.value for each in kinds),
         group=group,

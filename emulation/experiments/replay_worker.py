@@ -230,6 +230,7 @@ def replay(options: ReplayOptions, here: LaunchEnvironment) -> WorkerReport | No
     mechanism = choice.mechanism
     group = join_group(
         here, "replay", options.deadline_s, choice.servers, choice.strategy.servers, slots=options.slots,
+        segment_bytes=options.segment_bytes,
         patience_s=options.deadline_s,  # hosts must not sum instead, however slow a switch is
     )  # fmt: skip
     with group as (context, job):

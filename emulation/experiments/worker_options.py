@@ -80,7 +80,7 @@ class ReplayOptions:
     """Options of a worker, or server.
 
     Attributes:
-        slots: see RankContext.
+        slots, segment_bytes: see RankContext.
         elements: of each tensor; 0 for one that an exchange carries, or that other workers sum.
         collectives: what is done with each tensor, by name; empty for the mechanism's all-reduce.
         group: the ranks that sum this worker's tensors; empty for all, or if it sums none.
@@ -100,6 +100,7 @@ class ReplayOptions:
     address: str
     deadline_s: float
     slots: int
+    segment_bytes: int
     elements: tuple[int, ...]
     collectives: tuple[str, ...]
     group: tuple[int, ...]

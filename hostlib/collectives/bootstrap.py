@@ -19,6 +19,7 @@ from hostlib.errors import HostlibError, RunError
 from hostlib.fabric.multicast import Streams, SwitchMulticast
 from hostlib.fabric.reduce_scatter import SwitchReduceScatter
 from hostlib.protocol.slots import SLOTS_PER_POOL
+from hostlib.schedules.segments import SEGMENT_BYTES
 from hostlib.transport.failure_detector import FailureDetector
 from hostlib.transport.gloo_transport import GlooConnector
 from hostlib.transport.launch_environment import LaunchEnvironment
@@ -39,6 +40,7 @@ def join_group(
     own: int = 0,
     number: int = 0,
     slots: int = SLOTS_PER_POOL,
+    segment_bytes: int = SEGMENT_BYTES,
     patience_s: float = PATIENCE_S,
     silence_s: float = SILENCE_S,
 ) -> Iterator[tuple[RankContext, str]]:
@@ -51,7 +53,7 @@ def join_group(
         servers: how many processes, the last ones, serve and are not ranks.
         own: how many of those, the last ones, belong to a strategy.
         number: of this group, among the groups that these processes form one after the other.
-        slots, patience_s: see RankContext.
+        slots, segment_bytes, patience_s: see RankContext.
         silence_s: see FailureDetector.
 
     Raises:
@@ -100,6 +102,7 @@ def join_group(
             servers,
             another_transport,
             slots=slots,
+            segment_bytes=segment_bytes,
             patience_s=patience_s,
         )
         with ExitStack() as detectors:
@@ -216,6 +219,7 @@ def part_maker(
             nccl_maker(own, rank, len(ranks), context.deadline_s),
             transport,
             slots=context.slots,
+            segment_bytes=context.segment_bytes,
             numbers=numbers,
             patience_s=context.patience_s,
             in_script=context.in_script,

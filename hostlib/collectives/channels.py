@@ -23,7 +23,18 @@ def channels(
     size, host = context.world_size, context.rank
     requests = MessageRequests() if host >= size else None
     return [
-        MechanismExecutor(mechanism, size, host, context.transport, fabric, channel, count, multicast, requests)
+        MechanismExecutor(
+            mechanism,
+            size,
+            host,
+            context.transport,
+            fabric,
+            channel,
+            count,
+            multicast,
+            requests,
+            context.segment_bytes,
+        )
         for channel in range(count)
     ]
 

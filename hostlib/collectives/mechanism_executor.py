@@ -16,6 +16,7 @@ from hostlib.errors import ScheduleError
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.schedules.checker import check
 from hostlib.schedules.schedule import FabricUse, Operation, Schedule, Send, Symmetry, server, worker
+from hostlib.schedules.segments import SEGMENT_BYTES
 from hostlib.transport.transport import MulticastTransport, Pending, Transport, settle
 
 HEADER_TAG = 1 << 20  # the tag of messages to servers; pieces have the tags below
@@ -50,6 +51,7 @@ class MechanismExecutor:
         channel: of the all-reduces numbered 0, 1, 2, ..., this executor does those with number modulo `channels` ==
             channel.
         requests: of the messages to this host, which all its channels' executors share if it is a server.
+        segment_bytes: see RankContext.
 
     Raises:
         ScheduleError: the mechanism does not do its collective, or cannot run here.
@@ -66,6 +68,7 @@ class MechanismExecutor:
         channels: int = 1,
         multicast: MulticastTransport | None = None,
         requests: MessageRequests | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         self._mechanism, self._world_size, self._host = mechanism, world_size, host
         self._multicast, self._channel = multicast, channel
@@ -94,6 +97,7 @@ class MechanismExecutor:
             # A server sends to all workers at the same time, so that no worker falls behind the others.
             in_turn=host < world_size and transport.shares_link and not _passes_on(schedule, self._node),
             behind_switch=schedule.fabric_use is FabricUse.TO_SERVER,
+            segment_bytes=segment_bytes,
         )
 
     @property

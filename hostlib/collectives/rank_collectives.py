@@ -264,7 +264,12 @@ class RankCollectives:
         if mechanism.fabric_use is FabricUse.MULTICAST and context.world_size > 1:
             multicast, lane = self._multicasting()
         executor = MechanismExecutor(
-            mechanism, context.world_size, context.rank, context.another_transport(), multicast=multicast
+            mechanism,
+            context.world_size,
+            context.rank,
+            context.another_transport(),
+            multicast=multicast,
+            segment_bytes=context.segment_bytes,
         )
         lane = lane or self._lane(collective.value)
         lane.messengers.append(executor)

@@ -86,6 +86,7 @@ class ScheduleExecutor:
         in_turn: send to one host after the other.
         behind_switch: servers get their sums from the switch: no messages are exchanged with them.
         compute: occupies a piece for a number of ns; None if the schedules have no such operations.
+        segment_bytes: of the messages; all hosts have the same.
     """
 
     def __init__(
@@ -101,11 +102,12 @@ class ScheduleExecutor:
         in_turn: bool = False,
         behind_switch: bool = False,
         compute: Callable[[int], None] | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         self._name, self._hosts, self._transport, self._first_tag = name, hosts, transport, first_tag
         self._switch, self._multicast, self._server = switch, multicast, server
         self._requests = MessageRequests() if requests is None else requests
-        self._behind_switch, self._compute = behind_switch, compute
+        self._behind_switch, self._compute, self._segment_bytes = behind_switch, compute, segment_bytes
         self._queue = SendQueue(transport) if in_turn else None
 
     def begin(
@@ -234,7 +236,11 @@ class ScheduleExecutor:
         if piece.numel() == 0:
             return ()
         by_message = isinstance(operation, Send | Receive) and self._by_message(operation.peer)
-        return _segments(piece) if by_message else (piece,)
+        return self._segments(piece) if by_message else (piece,)
+
+    def _segments(self, piece: Tensor) -> tuple[Tensor, ...]:
+        segments: tuple[Tensor, ...] = piece.split(max(1, self._segment_bytes // piece.element_size()))
+        return segments
 
     def close(self) -> None:
         """End: no more lists follow."""
@@ -264,8 +270,3 @@ def _joins(operation: Operation, together: list[Operation]) -> bool:
         isinstance(other, Receive) and other.piece == operation.piece and other.peer != operation.peer
         for other in together
     )
-
-
-def _segments(piece: Tensor) -> tuple[Tensor, ...]:
-    segments: tuple[Tensor, ...] = piece.split(max(1, SEGMENT_BYTES // piece.element_size()))
-    return segments

@@ -75,7 +75,11 @@ class ScheduledCollective:
         self._multicast = join_multicast(mechanism, context, controller, job, address)
         if mechanism.fabric_use is not None and not mechanism.sends_messages:
             by_hosts = self._by_hosts = MechanismExecutor(
-                find_fallback(fallback), context.world_size, context.rank, context.transport
+                find_fallback(fallback),
+                context.world_size,
+                context.rank,
+                context.transport,
+                segment_bytes=context.segment_bytes,
             )
             self._fabric = SwitchAggregation(
                 context,

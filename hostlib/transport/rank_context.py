@@ -9,6 +9,7 @@ from typing import Any
 
 from hostlib.errors import HostlibError, JoinError, RunError
 from hostlib.protocol.slots import SLOTS_PER_POOL
+from hostlib.schedules.segments import SEGMENT_BYTES
 from hostlib.transport.failure_detector import FailureDetector
 from hostlib.transport.refusals import remember
 from hostlib.transport.transport import MulticastTransport, ReduceScatterTransport, Transport, first_line
@@ -35,6 +36,7 @@ class RankContext:
         another_scatter: likewise an endpoint of reduce-scatters through the switch.
         slots: of each pool of sums that the ranks ask the controller for, a power of two; streams of chunks share
             twice as many.
+        segment_bytes: of the messages between hosts; all have the same.
         patience_s: how long the switch may be silent, while every rank waits for it, before the ranks leave it.
         numbers: of this group's ranks among all ranks of the run, for messages; None if it is all of them.
         among: makes the context and the job name of a part of the ranks, given their numbers in ascending order; every
@@ -58,6 +60,7 @@ class RankContext:
     another_multicast: Callable[[str, str], MulticastTransport] | None = None
     another_scatter: Callable[[str, str], ReduceScatterTransport] | None = None
     slots: int = SLOTS_PER_POOL
+    segment_bytes: int = SEGMENT_BYTES
     numbers: Sequence[int] | None = None
     patience_s: float = PATIENCE_S
     among: Callable[[Sequence[int]], tuple[RankContext, str] | None] | None = None
