@@ -54,7 +54,7 @@ def plug(kernel: IPRoute, name: str, topology: Topology, host: str) -> None:
 def _bound_tcp(kernel: IPRoute, index: int, topology: Topology, host: str) -> None:
     """Give the route to all other hosts TCP's window, and its least retransmission timeout where no link loses packets."""
     network = addressing.DATA
-    metrics = {"window": topology.tcp_window_bytes * (1 if host.startswith("server") else 4)}
+    metrics = {"window": topology.tcp_window_bytes // (2 if host.startswith("server") else 1)}
     if all(cable.loss == 0 for cable in topology.cables):
         metrics |= {"rto_min": LEAST_TIMEOUT_MS, "lock": 1 << RTO_MIN}
     source = network.host(topology, host)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hostlib.schedules.schedule import Operation, Receive
 
 SEGMENT_BYTES = 1 << 20  # one segment is added while the next ones arrive
-LEAST_SEGMENT_BYTES = 1 << 16
+LEAST_SEGMENT_BYTES = 1 << 17
 SEGMENTS_AHEAD = 32  # at least this many segments are requested before they are needed
 SERVERS_SEGMENTS_AHEAD = 8  # of a server, for all senders
 
