@@ -52,9 +52,16 @@ def plug(kernel: IPRoute, name: str, topology: Topology, host: str) -> None:
 
 
 def _bound_tcp(kernel: IPRoute, index: int, topology: Topology, host: str) -> None:
-    """Give the route to all other hosts TCP's window, and its least retransmission timeout where no link loses packets."""
-    network = addressing.DATA
-    metrics = {"window": topology.tcp_window_bytes // (2 if host.startswith("server") else 1)}
+    """Give the route to all other hosts TCP's window, and its least retransmission timeout where no link loses packets.
+
+    All workers send to a server at the same time. Acknowledgements for it, and what receivers of its chunks tell it, wait
+    behind all of that in the queue, in which time its own windows and slots are used up. So it has half a window for each,
+    unless links have delays, for which a window must suffice.
+    """
+    network, window_bytes = addressing.DATA, topology.tcp_window_bytes
+    if host in topology.hosts[topology.workers :] and all(cable.delay_ns == 0 for cable in topology.cables):
+        window_bytes //= 2
+    metrics = {"window": window_bytes}
     if all(cable.loss == 0 for cable in topology.cables):
         metrics |= {"rto_min": LEAST_TIMEOUT_MS, "lock": 1 << RTO_MIN}
     source = network.host(topology, host)

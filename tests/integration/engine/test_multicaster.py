@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,6 +106,25 @@ def bench() -> Iterator[Bench]:
     made.host.halt()
     for each in (switch, *others):
         each.close()
+
+
+def priority_of(host: Multicaster) -> int:
+    """SO_PRIORITY of the socket of this process that has the host's port."""
+    for fd in Path("/proc/self/fd").iterdir():
+        try:
+            with socket.socket(fileno=os.dup(int(fd.name))) as found:
+                if found.type == socket.SOCK_DGRAM and found.getsockname() == (host.address, host.port):
+                    return found.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY)
+        except OSError:  # no socket
+            continue
+    raise AssertionError("the host has no socket")
+
+
+@pytest.mark.parametrize("source", [True, False], ids=["source", "receiver"])
+def test_what_receivers_send_overtakes_others_in_the_host(bench: Bench, source: bool) -> None:
+    """The chunks of a host that only sends do not: its acknowledgements and requests would wait for all of them."""
+    bench.configure(source)
+    assert priority_of(bench.host) == (0 if source else 6)
 
 
 def packet(operation: int, position: int, data: bytes, rank: int = RANK, **changes: int) -> bytes:

@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyroute2 import IPRoute
 
 from emulation.experiments.process_times import ProcessTimes
+from emulation.networks.addressing import DATA
 from emulation.networks.cleanup import CleanupRecord
 from emulation.networks.netns import namespaces
 from emulation.networks.realise import NetworkKind, SwitchKind, realise
+from hostlib.system.network_links import with_tables
 from hostlib.topology.builtin.leaf_spine import leaf_spine
 from hostlib.topology.builtin.star import star
 from hostlib.topology.topology import Topology, TopologyError
@@ -58,6 +61,36 @@ def test_hosts_sum_and_talk_over_a_tree(how: NetworkKind, kind: SwitchKind) -> N
     assert cpu_s.keys() == {"spine", "leaf0", "leaf1", "controller"}
     assert all(spent > 0 for spent in cpu_s.values())
     assert left_of(fabric) == []
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("how", "loss", "delay_ns", "windows", "least_timeout_ms"),
+    [
+        (NETNS, 0.0, 0, (131072, 65536), 1000),
+        (NETNS, 0.01, 0, (131072, 65536), None),
+        (NETNS, 0.0, 1000, (131072, 131072), 1000),
+        pytest.param(MININET, 0.0, 0, (131072, 65536), 1000, marks=pytest.mark.mininet),
+    ],
+)
+def test_the_receiver_bounds_tcp(
+    how: NetworkKind, loss: float, delay_ns: int, windows: tuple[int, int], least_timeout_ms: int | None
+) -> None:
+    topology = star(2, servers=1, rate_bits_s=RATE_BITS_S, loss=loss, delay_ns=delay_ns)
+    with realise(topology, how, EMBEDDED) as fabric:
+        found = {host.name: tcp_metrics(host.netns) for host in fabric.hosts}
+    assert [found[name]["RTAX_WINDOW"] for name in ("worker1", "server0")] == list(windows)
+    assert {each.get("RTAX_RTO_MIN") for each in found.values()} == {least_timeout_ms}
+
+
+def tcp_metrics(space: str | None) -> dict[str, int]:
+    """Metrics of a host's route to the others."""
+
+    def read(kernel: IPRoute) -> dict[str, int]:
+        routes = {route.get_attr("RTA_DST"): route for route in kernel.get_routes() if route["dst_len"] == DATA.bits}
+        return dict(routes[DATA.first].get_attr("RTA_METRICS")["attrs"])
+
+    return with_tables(space, read)
 
 
 @pytest.mark.root

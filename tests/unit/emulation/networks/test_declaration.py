@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -51,6 +52,14 @@ queue = 10
 lower = "server0"
 upper = "core"
 """
+
+
+def test_windows_of_tcp_find_room_in_the_queue_to_one_host() -> None:
+    """When all others send to it at once: 1,000 frames, of which 1,448 or 8,948 bytes are a stream's."""
+    assert star(8, servers=1).tcp_window_bytes == 131072
+    assert star(32).tcp_window_bytes == 1000 * 1448 // 31
+    assert replace(star(32), elements=2048).tcp_window_bytes == 131072
+    assert star(1).tcp_window_bytes == 131072
 
 
 def test_a_star() -> None:

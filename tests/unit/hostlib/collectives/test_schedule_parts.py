@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from hostlib.collectives.mechanism_executor import HEADER_TAG, MechanismExecutor
+from hostlib.errors import RunError
 from hostlib.mechanisms.mechanism import Mechanism, find
 from hostlib.schedules.schedule import Schedule, worker
+from hostlib.schedules.segments import shrunk_segment_bytes
 
 SIZES = [1_000, 70_000, 1_000]
 ROUNDS = 50
@@ -110,3 +112,28 @@ def test_servers_are_told_of_a_tensor_when_it_is_begun_and_in_its_channel() -> N
         runtime = MechanismExecutor(find("ps:servers=2"), 4, rank, transport, channel=1, channels=4)  # type: ignore[arg-type]
         runtime.begin(torch.zeros(100), average=False)
         assert [(words, host, tag // HEADER_TAG) for words, host, tag in transport.sent] == told
+
+
+class Silent(Recorder):
+    """A transport over which nothing comes."""
+
+    def receive(self, tensor: Tensor, host: int, tag: int) -> Silent:
+        return self
+
+    def send(self, tensor: Tensor, host: int, tag: int) -> Silent:
+        super().send(tensor, host, tag)
+        return self
+
+    def wait(self) -> None:
+        raise RunError("nothing comes")
+
+
+@pytest.mark.parametrize(("shrink", "lengths"), [(1, [2**18, 10]), (4, [2**16] * 4 + [10]), (1000, [2**15] * 8 + [10])])
+def test_segments_are_shrunk_with_tensors_down_to_128_kib(shrink: float, lengths: list[int]) -> None:
+    """A worker's messages, in numbers of float32."""
+    transport = Silent()
+    segment_bytes = shrunk_segment_bytes(shrink)
+    runtime = MechanismExecutor(find("ps"), 2, 1, transport, segment_bytes=segment_bytes)  # type: ignore[arg-type]
+    with pytest.raises(RunError, match="nothing comes"):
+        runtime.allreduce(torch.zeros(2**18 + 10), average=False)
+    assert [len(words) for words, *_ in transport.sent] == lengths
