@@ -32,9 +32,9 @@ from hostlib.launch.fork_server import STACKS, ForkServer
 from hostlib.launch.launcher import OPTIONS_VARIABLE
 from hostlib.schedules.contract import Collective
 from hostlib.schedules.schedule import server, worker
-from hostlib.schedules.segments import shrunk_segment_bytes
 from hostlib.strategies.plan import FLOAT_BYTES
 from hostlib.strategies.strategy import Choice
+from hostlib.transport.segment_length import shrunk_segment_bytes
 from simulation.experiments.experiment_file import Cell, Experiment
 from simulation.simulator.workload import Tensor as WorkloadTensor
 from simulation.simulator.workload import Workload

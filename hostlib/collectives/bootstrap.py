@@ -19,12 +19,12 @@ from hostlib.errors import HostlibError, RunError
 from hostlib.fabric.multicast import Streams, SwitchMulticast
 from hostlib.fabric.reduce_scatter import SwitchReduceScatter
 from hostlib.protocol.slots import SLOTS_PER_POOL
-from hostlib.schedules.segments import SEGMENT_BYTES
 from hostlib.transport.failure_detector import FailureDetector
 from hostlib.transport.gloo_transport import GlooConnector
 from hostlib.transport.launch_environment import LaunchEnvironment
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.refusals import quoted
+from hostlib.transport.segment_length import SEGMENT_BYTES
 from hostlib.transport.transport import Connector, Transport, first_line
 from hostlib.transport.waits import PATIENCE_S, SILENCE_S
 

@@ -16,7 +16,7 @@ from hostlib.errors import ScheduleError
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.schedules.checker import check
 from hostlib.schedules.schedule import FabricUse, Operation, Schedule, Send, Symmetry, server, worker
-from hostlib.schedules.segments import SEGMENT_BYTES
+from hostlib.transport.segment_length import SEGMENT_BYTES
 from hostlib.transport.transport import MulticastTransport, Pending, Transport, settle
 
 HEADER_TAG = 1 << 20  # the tag of messages to servers; pieces have the tags below

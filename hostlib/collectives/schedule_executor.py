@@ -21,7 +21,8 @@ from torch import Tensor
 from hostlib.collectives.message_requests import Expected, MessageRequests, Request
 from hostlib.errors import ScheduleError
 from hostlib.schedules.schedule import Compute, Operation, Receive, Send, describe, is_host
-from hostlib.schedules.segments import SEGMENT_BYTES, segments_ahead
+from hostlib.schedules.segments import segments_ahead
+from hostlib.transport.segment_length import SEGMENT_BYTES
 from hostlib.transport.send_queue import SendQueue
 from hostlib.transport.transport import MulticastTransport, Pending, Transport, settle
 

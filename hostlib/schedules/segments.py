@@ -1,4 +1,4 @@
-"""Segments of the messages between hosts: how long they are, and how many a host requests before it needs them."""
+"""How many segments of the messages between hosts a host requests before it needs them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,8 @@ from collections.abc import Iterable
 
 from hostlib.schedules.schedule import Operation, Receive
 
-SEGMENT_BYTES = 1 << 20  # one segment is added while the next ones arrive
-LEAST_SEGMENT_BYTES = 1 << 17
 SEGMENTS_AHEAD = 32  # at least this many segments are requested before they are needed
 SERVERS_SEGMENTS_AHEAD = 8  # of a server, for all senders
-
-
-def shrunk_segment_bytes(shrink: float) -> int:
-    """Length of a segment of messages that are so many times shorter than those they stand for."""
-    return max(LEAST_SEGMENT_BYTES, round(SEGMENT_BYTES / shrink))
 
 
 def segments_ahead(operations: Iterable[Operation], longest: int, server: bool) -> int:

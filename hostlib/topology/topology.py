@@ -14,8 +14,8 @@ from hostlib.topology.switch_tree import SwitchTree
 LONGEST_DELAY_NS = 3600 * 10**9
 QUEUE_FRAMES = 1000
 MOST_PARALLEL = 256
-# Of a TCP connection between emulated hosts, bytes that its receiver has not acknowledged: at most so many, and with many
-# hosts no more than find room in the queue to one of them when all others send to it at once.
+# Of a TCP connection between emulated hosts, bytes that its receiver has not acknowledged, at most. With many hosts it is
+# less: what finds room in the queue to one of them when all others send to it at once.
 WINDOW_BYTES = 131072
 SWITCH_NAME = re.compile("[a-z][a-z0-9]{0,9}")  # Part of an interface's name: at most 15 characters on Linux.
 RESERVED = ("control", "controller")

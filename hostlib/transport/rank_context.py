@@ -9,9 +9,9 @@ from typing import Any
 
 from hostlib.errors import HostlibError, JoinError, RunError
 from hostlib.protocol.slots import SLOTS_PER_POOL
-from hostlib.schedules.segments import SEGMENT_BYTES
 from hostlib.transport.failure_detector import FailureDetector
 from hostlib.transport.refusals import remember
+from hostlib.transport.segment_length import SEGMENT_BYTES
 from hostlib.transport.transport import MulticastTransport, ReduceScatterTransport, Transport, first_line
 from hostlib.transport.waits import PATIENCE_S
 

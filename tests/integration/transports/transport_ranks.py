@@ -21,10 +21,10 @@ from mpi4py import MPI
 from hostlib.collectives.mechanism_executor import MechanismExecutor
 from hostlib.mechanisms.mechanism import Mechanism, find, registered
 from hostlib.schedules.schedule import Receive, Send, is_host, piece_bounds, server, worker
-from hostlib.schedules.segments import SEGMENT_BYTES
 from hostlib.system.tcp_counters import tcp_bytes
 from hostlib.transport.gloo_transport import GlooTransport
 from hostlib.transport.mpi_transport import MpiTransport
+from hostlib.transport.segment_length import SEGMENT_BYTES
 from tests.integration.transports.mpi_results import print_gathered
 
 SERVERS = 3

@@ -14,7 +14,7 @@ from hostlib.collectives.mechanism_executor import HEADER_TAG, MechanismExecutor
 from hostlib.errors import RunError
 from hostlib.mechanisms.mechanism import Mechanism, find
 from hostlib.schedules.schedule import Schedule, worker
-from hostlib.schedules.segments import shrunk_segment_bytes
+from hostlib.transport.segment_length import shrunk_segment_bytes
 
 SIZES = [1_000, 70_000, 1_000]
 ROUNDS = 50
