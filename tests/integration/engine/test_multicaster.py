@@ -8,7 +8,6 @@ import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,13 +109,19 @@ def bench() -> Iterator[Bench]:
 
 def priority_of(host: Multicaster) -> int:
     """SO_PRIORITY of the socket of this process that has the host's port."""
-    for fd in Path("/proc/self/fd").iterdir():
+    for fd in os.listdir("/proc/self/fd"):
         try:
-            with socket.socket(fileno=os.dup(int(fd.name))) as found:
-                if found.type == socket.SOCK_DGRAM and found.getsockname() == (host.address, host.port):
-                    return found.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY)
-        except OSError:  # no socket
+            copy = os.dup(int(fd))
+        except OSError:  # the listed directory's own
             continue
+        try:
+            found = socket.socket(fileno=copy)
+        except OSError:  # no socket, or one without an address
+            os.close(copy)
+            continue
+        with found:
+            if found.type == socket.SOCK_DGRAM and found.getsockname() == (host.address, host.port):
+                return found.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY)
     raise AssertionError("the host has no socket")
 
 
