@@ -59,7 +59,7 @@ def _bound_tcp(kernel: IPRoute, index: int, topology: Topology, host: str) -> No
     unless links have delays, for which a window must suffice.
     """
     network, window_bytes = addressing.DATA, topology.tcp_window_bytes
-    if host in topology.hosts[topology.workers :] and all(cable.delay_ns == 0 for cable in topology.cables):
+    if host.startswith("server") and all(cable.delay_ns == 0 for cable in topology.cables):
         window_bytes //= 2
     metrics = {"window": window_bytes}
     if all(cable.loss == 0 for cable in topology.cables):

@@ -264,6 +264,13 @@ def test_idle_streams_keep_no_controller_out(start_fabric: Callable[..., Fabric]
             sum_in_a_new_job(fabric, "after", stack)
 
 
+def timed(start_fabric: Callable[..., Fabric]) -> tuple[Fabric, float]:
+    """A fabric, and the seconds that this machine takes to start one."""
+    began = time.monotonic()
+    fabric = start_fabric(*ELEMENTS)
+    return fabric, time.monotonic() - began
+
+
 def kill_controller(fabric: Fabric) -> str:
     """The P4Runtime address of its switch, which lives on."""
     p4rt = str(fabric.status()["switches"][0]["p4rt"])
@@ -272,9 +279,7 @@ def kill_controller(fabric: Fabric) -> str:
 
 
 def test_a_kept_switch_that_a_stranger_holds_for_good_is_restarted(start_fabric: Callable[..., Fabric]) -> None:
-    began = time.monotonic()
-    fabric = start_fabric(*ELEMENTS)
-    start_s = time.monotonic() - began
+    fabric, start_s = timed(start_fabric)
     pid = pid_of(fabric, "switch")
     killed = time.monotonic()
     with strangers(kill_controller(fabric), 1, 2**128 - 1), running_fabric(fabric.state_dir, *ELEMENTS) as again:
@@ -285,9 +290,7 @@ def test_a_kept_switch_that_a_stranger_holds_for_good_is_restarted(start_fabric:
 
 
 def test_a_kept_switch_full_of_idle_streams_is_taken_over_with_its_jobs(start_fabric: Callable[..., Fabric]) -> None:
-    began = time.monotonic()
-    fabric = start_fabric(*ELEMENTS)
-    start_s = time.monotonic() - began
+    fabric, start_s = timed(start_fabric)
     pid = pid_of(fabric, "switch")
     with ExitStack() as stack:
         sum_in_a_new_job(fabric, "before", stack)
