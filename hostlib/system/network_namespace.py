@@ -49,17 +49,19 @@ def make_namespace(space: str) -> None:
     """
     from pyroute2 import IPRoute, netns  # slow to import, and rarely needed
 
-    def configure() -> None:
+    def make() -> None:
+        # Not netns.create: it forks this process, whose other threads may hold locks, and waits for two seconds.
+        _call_libc("unshare", CLONE_NEWNET)
+        netns.attach(space, "thread-self")
         # Only our own packets are to be heard there.
         Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
         with IPRoute() as kernel:
             kernel.link("set", index=1, state="up")  # lo
 
     try:
-        netns.create(space)
+        _in_a_thread(make)
     except OSError as error:
         raise NamespaceError(f"cannot make the network namespace {space}: {error.strerror or error}") from None
-    inside(space, configure)
 
 
 def take_part_in_ecn() -> None:
@@ -122,14 +124,36 @@ def inside(space: str, do: Callable[[], Returned]) -> Returned:
         NamespaceError: there is no such namespace, or permission is denied.
         Exception: whatever `do` raises.
     """
+
+    def enter_and_do() -> Returned:
+        try:
+            with Path(NAMESPACES, space).open() as entry:
+                _call_libc("setns", entry.fileno(), CLONE_NEWNET)
+        except OSError as error:
+            raise NamespaceError(f"cannot enter namespace {space}: {error.strerror}") from None
+        return do()
+
+    return _in_a_thread(enter_and_do)
+
+
+def _call_libc(function: str, *values: int) -> None:
+    """Call a function of libc that Python 3.11 has no name for.
+
+    Raises:
+        OSError: it failed.
+    """
+    if getattr(ctypes.CDLL(None, use_errno=True), function)(*values) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+
+
+def _in_a_thread(do: Callable[[], Returned]) -> Returned:
+    """What `do` returns, or raises, called in a thread that ends with it, and with it the thread's namespace."""
     found: list[Returned] = []
     errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            with Path(NAMESPACES, space).open() as entry:
-                if ctypes.CDLL(None, use_errno=True).setns(entry.fileno(), CLONE_NEWNET) != 0:
-                    raise NamespaceError(f"cannot enter namespace {space}: {os.strerror(ctypes.get_errno())}")
             found.append(do())
         except BaseException as failed:
             errors.append(failed)

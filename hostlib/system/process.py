@@ -22,7 +22,7 @@ START_S = 90.0
 STOP_S = 10.0
 KILLED_S = 10.0  # until killed processes are gone, on a busy machine
 POLL_S = 0.02
-NAMESPACES = "/run/netns"  # names of the signals
+NAMESPACES = "/run/netns"  # as of `ip netns`
 PR_SET_PDEATHSIG = 1
 
 
