@@ -126,6 +126,7 @@ class Measured:
         lack: see Usage.
         peak_memory_bytes: of a worker's process that trained, the largest; None if none did.
         again: retransmits of a worker over its packets in the busier direction, on the worker where that is most.
+        marked: packets that workers' hosts received and that a queue had marked (ECN).
     """
 
     iterations_ms: list[float]
@@ -138,6 +139,7 @@ class Measured:
     lack: Lack | None = None
     peak_memory_bytes: int | None = None
     again: float = 0.0
+    marked: int = 0
 
     @property
     def iteration_ms(self) -> float:
@@ -183,6 +185,7 @@ def measured(
         usage.lack,
         max(report["peak_bytes"] for report in reports) or None,
         max(report["retransmits"] / report["packets"] if report["packets"] else 0.0 for report in reports),
+        sum(report["marked"] for report in reports),
     )
 
 

@@ -1,9 +1,13 @@
-"""What a worker sent, received and sent again: packets of the slot protocol if it is used, else TCP's with payload."""
+"""What a worker sent, received and sent again: packets of the slot protocol if it is used, else TCP's with payload.
+
+And what its host received of either that a queue had marked (ECN).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from hostlib.system.tcp_counters import tcp_retransmits, tcp_segments
 
@@ -15,6 +19,7 @@ class PacketCounts:
     sent: int = 0
     received: int = 0
     again: int = 0
+    marked: int = 0
 
     @classmethod
     def of(cls, engine: Mapping[str, int] | None, port: int) -> PacketCounts:
@@ -25,11 +30,16 @@ class PacketCounts:
             port: of the torch store, whose connections do not count.
         """
         if engine is not None:
-            return cls(engine["packets_sent"], engine["packets_received"], engine["retransmits"])
-        return cls(*tcp_segments(leave_out_port=port), tcp_retransmits(leave_out_port=port))
+            return cls(engine["packets_sent"], engine["packets_received"], engine["retransmits"], _marked())
+        return cls(*tcp_segments(leave_out_port=port), tcp_retransmits(leave_out_port=port), _marked())
 
     def __sub__(self, other: PacketCounts) -> PacketCounts:
-        return PacketCounts(self.sent - other.sent, self.received - other.received, self.again - other.again)
+        return PacketCounts(
+            self.sent - other.sent,
+            self.received - other.received,
+            self.again - other.again,
+            self.marked - other.marked,
+        )
 
     def busier(self, multicast: bool) -> int:
         """Packets in the busier direction, of which those sent again are a share.
@@ -37,3 +47,10 @@ class PacketCounts:
         0 if they are none: receivers of multicasts count NACKs, which they also send while a source has nothing for them yet.
         """
         return 0 if multicast else max(self.sent, self.received)
+
+
+def _marked() -> int:
+    """IP packets that said that a queue had grown. Source: RFC 3168; netstat(8), InCEPkts."""
+    lines = Path("/proc/thread-self/net/netstat").read_text().splitlines()
+    names, counts = (line.split() for line in lines if line.startswith("IpExt:"))
+    return int(dict(zip(names, counts, strict=True))["InCEPkts"])

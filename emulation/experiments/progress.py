@@ -90,8 +90,9 @@ def print_rows(experiment: Experiment, rows: list[Row], predictor: str = DEFAULT
     table = Table("model", "mechanism", title=experiment.title, title_justify="left", box=None)
     # Columns that most experiments do not vary.
     more = [name for name in ("slots", "delay") if len({row.get(name) for row in rows}) > 1]
+    counted = ["again", *(["marked"] if any(row.get("marked") for row in rows) else [])]
     for heading in (
-        "workers", "bandwidth", "loss", "jobs", *more, "iteration", "spread", _name_of_times(predictor), "error", "again",
+        "workers", "bandwidth", "loss", "jobs", *more, "iteration", "spread", _name_of_times(predictor), "error", *counted,
         "valid",
     ):  # fmt: skip
         table.add_column(heading, justify="right")
@@ -110,6 +111,7 @@ def print_rows(experiment: Experiment, rows: list[Row], predictor: str = DEFAULT
             "-" if simulated_ms is None else milliseconds(simulated_ms),
             "-" if error is None else f"{error:+.1%}",
             str(row["retransmits"]),
+            *(str(row.get("marked") or 0) for _ in counted[1:]),
             "yes" if row["valid"] else "[red]no[/red]",
         )
     output().print(table)

@@ -47,6 +47,7 @@ class WorkerReport:
         spans: of the last iteration: (kind, name, begin, end).
         packets: in the busier direction, during the measured iterations (PacketCounts.busier).
         retransmits: sent during them.
+        marked: received during them by its host, which said that a queue had grown (ECN).
         link_sent, link_received: bytes on Gloo's interface during them, if the interface is known.
         mismatches: elements that are not what they must be.
         peak_bytes: of this process's resident memory, if it trained; 0 if it did not.
@@ -60,6 +61,7 @@ class WorkerReport:
     spans: list[tuple[str, str, int, int]] = field(default_factory=list)
     packets: int = 0
     retransmits: int = 0
+    marked: int = 0
     link_sent: int | None = None
     link_received: int | None = None
     mismatches: int = 0
@@ -186,6 +188,7 @@ class Worker:
         self.report.ends_ns = self._iterations(self.report.start_ns, self.options.iterations)
         packets = self._packets(here) - before
         self.report.packets, self.report.retransmits = packets.busier(self.tensors.multicasts), packets.again
+        self.report.marked = packets.marked
         if carried is not None and (end := carried_bytes()) is not None:
             self.report.link_sent, self.report.link_received = end[0] - carried[0], end[1] - carried[1]
         barrier.at(DONE)

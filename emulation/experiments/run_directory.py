@@ -47,6 +47,7 @@ class ResultRow(BaseModel):
     enough_dilation: float | None
     bytes_per_node: dict[str, Carried]
     retransmits: int
+    marked: int | None = None
     again: float = 0.0
     cpu: dict[str, float]
     late: float

@@ -346,7 +346,7 @@ def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measur
     """A line of results.json; `simulated_ms` is the predictor's time."""
     cables = experiment.declared(cell).cables
     random = any(cable.loss for cable in cables) or experiment.training is not None
-    drops = any(cable.loss or cable.queue < QUEUE_FRAMES for cable in cables)
+    drops = any(cable.loss or cable.queue < QUEUE_FRAMES or cable.mark for cable in cables)
     found = bottleneck(measured, dilation, random, drops)
     why = None if found is None else found.why
     if found is not None and experiment.training is not None and measured.lack is not None:
@@ -376,6 +376,7 @@ def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measur
         "enough_dilation": None if found is None or experiment.training is not None else found.dilation,
         "bytes_per_node": {name: link for name, link in measured.links.items() if name[-1].isdigit()},
         "retransmits": measured.retransmits,
+        "marked": measured.marked,
         "again": round(measured.again, 5),
         "cpu": {name: round(share, 3) for name, share in measured.cpu.items()},
         "late": round(measured.late, 5),

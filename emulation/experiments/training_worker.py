@@ -58,6 +58,7 @@ def train_measured(training: TrainingOptions, here: LaunchEnvironment) -> Worker
     multicasts = choose(options.mechanism).multicasts
     packets = done - begun if engine is None else PacketCounts.of(engine, here.port)
     report.packets, report.retransmits = packets.busier(multicasts), packets.again
+    report.marked = (done - begun).marked
     barrier.at(DONE)
     if len(set(result["weights_sha256"])) != 1:
         raise RunError("ranks ended with different weights")

@@ -28,17 +28,18 @@ def print_topology(topology: Topology) -> None:
     for name in topology.switches:
         nodes.add_row(name, ", ".join(cable.lower for cable in topology.below(name)))
     links = Table("link", title="links, each direction", title_justify="left")
-    for heading in ("rate", "delay", "loss", "queue"):
+    for heading in ("rate", "delay", "loss", "queue", "mark"):
         links.add_column(heading, justify="right")
     for cable in topology.cables:
         links.add_row(f"{cable.lower} - {cable.upper}", *_quality(cable))
     output().print(nodes, links)
 
 
-def _quality(cable: Cable) -> tuple[str, str, str, str]:
+def _quality(cable: Cable) -> tuple[str, ...]:
     rate = "unlimited" if cable.rate_bits_s is None else _scaled(cable.rate_bits_s, "", "k", "M", "G") + "bit/s"
     delay = "-" if not cable.delay_ns else _scaled(cable.delay_ns, "n", "u", "m", "") + "s"
-    return rate, delay, f"{cable.loss:.2%}" if cable.loss else "-", f"{cable.queue:,} frames"
+    mark = "-" if cable.mark is None else f"{cable.mark[0]:,} to {cable.mark[1]:,}"
+    return rate, delay, f"{cable.loss:.2%}" if cable.loss else "-", f"{cable.queue:,} frames", mark
 
 
 def _scaled(number: float, *prefixes: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from emulation.networks import addressing
 from hostlib.protocol.framing import ETHERNET, MTU
 from hostlib.system.network_links import as_on_a_wire, set_up, shape, with_tables
+from hostlib.system.network_namespace import take_part_in_ecn
 from hostlib.topology.topology import WINDOW_BYTES, Topology
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def plug(kernel: IPRoute, name: str, topology: Topology, host: str) -> None:
     index = set_up(kernel, name, network.host(topology, host), network.bits, addressing.mac(topology, host))
     kernel.link("set", index=index, mtu=topology.mtu)
     _bound_tcp(kernel, index, topology, host)
+    if any(cable.mark is not None for cable in topology.cables):
+        take_part_in_ecn()
     assert above is not None
     kernel.route("add", dst=addressing.fabric_address(topology, above.upper), dst_len=32, oif=index)
     for other in topology.hosts:

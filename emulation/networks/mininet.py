@@ -4,7 +4,7 @@ The switches can also be used with Mininet's own classes:
 
     net = Mininet(SingleSwitchTopo(4), switch=EmbeddedSwitch, controller=None)
 
-A link's options (rate, delay, loss, queue, ...; docs/topology.md) are those of `emulation switch --port`.
+A link's options (rate, delay, loss, queue, mark, ...; docs/topology.md) are those of `emulation switch --port`.
 """
 
 from __future__ import annotations

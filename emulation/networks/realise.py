@@ -70,6 +70,10 @@ def _prepared(
         raise TopologyError("bmv2 neither delays nor loses frames: leave out delay and loss, or use embedded")
     if kind is SwitchKind.TOFINO_MODEL and any(cable.delay_ns for cable in topology.cables):
         raise TopologyError("tofino-model does not delay frames: leave out delay, or use embedded")
+    unmarking = kind is not SwitchKind.EMBEDDED or how is NetworkKind.LOOPBACK
+    if unmarking and any(cable.mark for cable in topology.cables):
+        where = kind.value if kind is not SwitchKind.EMBEDDED else how.value
+        raise TopologyError(f"{where} has no queue that marks frames: leave out mark, or use embedded and netns")
     if how is NetworkKind.NETNS:
         from emulation.networks.netns import namespaces
 

@@ -42,7 +42,7 @@ class Port:
 
     Attributes:
         where: WHERE of `emulation switch --port`.
-        options: rate, delay, loss, queue and others, as `emulation switch --port` takes them.
+        options: rate, delay, loss, queue, mark and others, as `emulation switch --port` takes them.
     """
 
     number: int
@@ -60,6 +60,8 @@ def end_of(cable: Cable, lossy: bool = True) -> dict[str, str]:
         lossy: this end applies the link's delay and loss, for both directions.
     """
     options = {"queue": str(cable.queue)}
+    if cable.mark is not None:
+        options["mark"] = f"{cable.mark[0]}:{cable.mark[1]}"
     if cable.rate_bits_s is not None:
         options["bandwidth"] = f"{max(cable.rate_bits_s, 1):.0f}bit"
     if lossy and cable.delay_ns:

@@ -108,6 +108,7 @@ def _csv_rows(summary: Summary) -> Iterator[dict[str, Any]]:
                 **{f"{kind}_sent_bytes": mean and mean.sent_bytes for kind, mean in of.items()},
                 **{f"{kind}_received_bytes": mean and mean.received_bytes for kind, mean in of.items()},
                 "retransmits": cell.retransmits,
+                "marked": cell.marked,
                 **{f"cpu_{what}": cell.cpu.get(what) for what in watched},
             }
 

@@ -59,7 +59,7 @@ class Cell:
 
     Attributes:
         needs_fabric: the mechanism has switches sum or multicast.
-        iteration_ms, simulated_ms, retransmits: None if there is no such number.
+        iteration_ms, simulated_ms, retransmits, marked: None if there is no such number.
         bottleneck: the part of the emulation itself that was too slow, and what would fix it.
         traffic: by node.
         cpu: share of time that processors were busy, by process or machine.
@@ -82,6 +82,7 @@ class Cell:
     cpu: Mapping[str, float]
     cause: str | None = None
     enough_dilation: float | None = None
+    marked: int | None = None
 
     def mean_bytes(self, kind: str) -> Traffic | None:
         """The mean over all nodes of a kind, as `worker`."""
@@ -298,6 +299,7 @@ def _cell(fields: _Fields) -> Cell:
         {} if cpu is None else {what: cpu.number(what) for what in cpu},
         None if fields.lacks("cause") else fields.text("cause"),
         None if fields.lacks("enough_dilation") else fields.above_0("enough_dilation"),
+        None if fields.lacks("marked") else fields.count("marked"),
     )
 
 

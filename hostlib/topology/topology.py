@@ -34,6 +34,7 @@ class Cable:
         delay_ns: of a frame, in each direction.
         loss: probability that a frame is lost, in each direction.
         queue: frames that may wait at each end; more are dropped.
+        mark: frames in a switch's queue from which and to which it marks some (ECN); None for never.
         parallel: so many equal cables side by side, of a switch, each with this rate. A stream between two hosts uses
             one of them, by a hash (equal-cost multipath); what switches sum and multicast uses the first.
 
@@ -48,6 +49,7 @@ class Cable:
     loss: float = 0.0
     queue: int = QUEUE_FRAMES
     parallel: int = 1
+    mark: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         where = f"link {self.lower}-{self.upper}"
@@ -59,11 +61,15 @@ class Cable:
             raise TopologyError(f"{where}: loss {self.loss} is not a probability in [0, 1)")
         if self.queue < 1:
             raise TopologyError(f"{where}: queue must be at least 1 frame, not {self.queue}")
+        if self.mark is not None and self.rate_bits_s is None:
+            raise TopologyError(f"{where}: mark needs a rate: nothing waits for a link without one")
         if not 1 <= self.parallel <= MOST_PARALLEL:
             raise TopologyError(f"{where}: parallel cables must be 1 to {MOST_PARALLEL}, not {self.parallel}")
 
     def as_json(self) -> dict[str, Any]:
-        names = ("lower", "upper", "rate_bits_s", "delay_ns", "loss", "queue", *(("parallel",) * (self.parallel > 1)))
+        names = ["lower", "upper", "rate_bits_s", "delay_ns", "loss", "queue"]
+        names += ["parallel"] if self.parallel > 1 else []
+        names += ["mark"] if self.mark is not None else []
         return {name: getattr(self, name) for name in names}
 
 

@@ -43,6 +43,16 @@ def _delay(value: Any) -> Any:
 DelayNs = Annotated[int, BeforeValidator(_delay)]
 
 
+def _mark(value: Any) -> Any:
+    try:
+        return units.frame_range(str(value), "mark")
+    except QuantityError as error:
+        raise ValueError(str(error)) from None
+
+
+Mark = Annotated[tuple[int, int], BeforeValidator(_mark)]
+
+
 class TableModel(BaseModel):
     """A table without unknown keys."""
 
@@ -55,10 +65,11 @@ class Quality(TableModel):
     delay: DelayNs = 0
     loss: float = 0.0
     queue: int = QUEUE_FRAMES
+    mark: Mark | None = None
 
     def options(self) -> dict[str, Any]:
         """The values that are set, as Cable takes them."""
-        names = {"delay": "delay_ns", "loss": "loss", "queue": "queue"}
+        names = {"delay": "delay_ns", "loss": "loss", "queue": "queue", "mark": "mark"}
         return {argument: getattr(self, key) for key, argument in names.items() if key in self.model_fields_set}
 
 

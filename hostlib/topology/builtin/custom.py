@@ -65,7 +65,7 @@ class Table(TopologyTable):
 
     Attributes:
         switches: names, parents first.
-        links: each as LinkTable; this table's delay, loss and queue are the links' defaults.
+        links: each as LinkTable; this table's delay, loss, queue and mark are the links' defaults.
     """
 
     switches: Any = Field(default_factory=lambda: ["switch"])

@@ -44,6 +44,7 @@ def leaf_spine(
     loss: float = 0.0,
     queue: int = QUEUE_FRAMES,
     spines: int = 1,
+    mark: tuple[int, int] | None = None,
 ) -> Topology:
     """Make a network of workers on leaves `leaf0`, ..., whose uplinks lead to `spine`; servers are on the spine.
 
@@ -63,12 +64,12 @@ def leaf_spine(
         raise TopologyError(f"spines must be 1 to {MOST_PARALLEL}, not {spines}")
     up_bits_s = None if rate_bits_s is None else rate_bits_s * most / oversubscription / spines
     names = [f"leaf{n}" for n in range(leaves)]
-    cables = [Cable(name, "spine", up_bits_s, delay_ns, loss, queue, spines) for name in names]
+    cables = [Cable(name, "spine", up_bits_s, delay_ns, loss, queue, spines, mark) for name in names]
     for number, host in enumerate(host_names(workers, servers)):
         upper = names[leaf_of(number, workers, leaves)] if number < workers else "spine"
         if number >= workers and spines > 1:
             upper = names[(number - workers) % leaves]
-        cables.append(Cable(host, upper, rate_bits_s, delay_ns, loss, queue))
+        cables.append(Cable(host, upper, rate_bits_s, delay_ns, loss, queue, mark=mark))
     return Topology(workers, servers, ("spine", *names), tuple(cables))
 
 

@@ -23,6 +23,7 @@ def star(
     delay_ns: float = 0,
     loss: float = 0.0,
     queue: int = QUEUE_FRAMES,
+    mark: tuple[int, int] | None = None,
 ) -> Topology:
     """Make a network with every host on one switch.
 
@@ -30,5 +31,5 @@ def star(
         TopologyError: see Topology.
     """
     hosts = host_names(workers, servers)
-    cables = tuple(Cable(name, "switch", rate_bits_s, delay_ns, loss, queue) for name in hosts)
+    cables = tuple(Cable(name, "switch", rate_bits_s, delay_ns, loss, queue, mark=mark) for name in hosts)
     return Topology(workers, servers, ("switch",), cables)

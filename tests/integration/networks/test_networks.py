@@ -6,11 +6,13 @@ import ast
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from pyroute2 import IPRoute
 
+from emulation.experiments.packet_counts import PacketCounts
 from emulation.experiments.process_times import ProcessTimes
 from emulation.networks.addressing import DATA
 from emulation.networks.cleanup import CleanupRecord
@@ -21,7 +23,7 @@ from hostlib.topology.builtin.leaf_spine import leaf_spine
 from hostlib.topology.builtin.star import star
 from hostlib.topology.topology import Topology, TopologyError
 from tests.conftest import ROOT
-from tests.integration.networks.virtual_hosts import left_of, stream, sum_over
+from tests.integration.networks.virtual_hosts import at, left_of, stream, sum_over
 
 RATE_BITS_S, STREAM_BYTES = 20e6, 1_000_000
 NETNS, EMBEDDED, BMV2 = NetworkKind.NETNS, SwitchKind.EMBEDDED, SwitchKind.BMV2
@@ -81,6 +83,19 @@ def test_the_receiver_bounds_tcp(
         found = {host.name: tcp_metrics(host.netns) for host in fabric.hosts}
     assert [found[name]["RTAX_WINDOW"] for name in ("worker1", "server0")] == list(windows)
     assert {each.get("RTAX_RTO_MIN") for each in found.values()} == {least_timeout_ms}
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("how", [NETNS, pytest.param(MININET, marks=pytest.mark.mininet)])
+@pytest.mark.parametrize("mark", [None, (5, 20)])
+def test_the_queue_to_a_host_marks_what_two_send_it(how: NetworkKind, mark: tuple[int, int] | None) -> None:
+    with realise(star(3, rate_bits_s=RATE_BITS_S, mark=mark), how, EMBEDDED) as fabric:
+        *sources, last = fabric.hosts
+        with ThreadPoolExecutor(len(sources)) as pool:
+            list(pool.map(lambda source: stream(source, last, STREAM_BYTES), sources))
+        marked = [at(host, lambda: PacketCounts.of(None, 0).marked) for host in fabric.hosts]
+    assert (marked[2] > 0) == (mark is not None)
+    assert marked[:2] == [0, 0], "acknowledgements wait for nobody"
 
 
 def tcp_metrics(space: str | None) -> dict[str, int]:
@@ -158,6 +173,9 @@ def test_what_cannot_be_made_is_refused_in_one_line(monkeypatch: pytest.MonkeyPa
     refused(
         slow, NETNS, SwitchKind.TOFINO_MODEL, "tofino-model does not delay frames: leave out delay, or use embedded"
     )
+    marking = star(2, rate_bits_s=RATE_BITS_S, mark=(30, 90))
+    refused(marking, NETNS, BMV2, "bmv2 has no queue that marks frames: leave out mark, or use embedded and netns")
+    refused(marking, LOOPBACK, EMBEDDED, "loopback has no queue that marks frames")
     monkeypatch.setitem(sys.modules, "emulation.networks.mininet", None)
     refused(star(2), MININET, EMBEDDED, "needs Debian's package mininet .*: apt-get install mininet")
     monkeypatch.setattr("os.geteuid", lambda: 1000)

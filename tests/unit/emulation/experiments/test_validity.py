@@ -111,7 +111,7 @@ def test_the_worker_with_the_largest_share_of_retransmits_counts(tmp_path: Path)
     path = tmp_path / "one.toml"
     path.write_text('[cells]\nmodels = ["1MiB"]\nmechanisms = ["inagg+mcast"]\nworkers = [3]\n')
     reports = [
-        asdict(WorkerReport(rank, 0, [10, 20], 0, [0, 0], [], packets, again))
+        asdict(WorkerReport(rank, 0, [10, 20], 0, [0, 0], [], packets, again, marked=rank))
         for rank, packets, again in (
             (0, 10_000, 20),
             (1, 1_000, 20),
@@ -119,7 +119,7 @@ def test_the_worker_with_the_largest_share_of_retransmits_counts(tmp_path: Path)
         )  # the last one's are no share of its packets
     ]
     found = measured(read_experiment(path), 1.0, reports, Usage({}, {}))
-    assert (found.again, found.retransmits) == (0.02, 100)
+    assert (found.again, found.retransmits, found.marked) == (0.02, 100, 3)
 
 
 @pytest.mark.parametrize(

@@ -63,11 +63,11 @@ def test_windows_of_tcp_find_room_in_the_queue_to_one_host() -> None:
 
 
 def test_a_star() -> None:
-    made = declare({"delay": "10us", "loss": 0.1, "queue": 7}, 2, 1, 1e9)
+    made = declare({"delay": "10us", "loss": 0.1, "queue": 7, "mark": "2:5"}, 2, 1, 1e9)
     assert made.hosts == ("worker0", "worker1", "server0")
     assert (made.switches, made.root) == (("switch",), "switch")
-    assert made.cables == tuple(Cable(name, "switch", 1e9, 10_000, 0.1, 7) for name in made.hosts)
-    assert made == star(2, 1, 1e9, 10_000, 0.1, 7)
+    assert made.cables == tuple(Cable(name, "switch", 1e9, 10_000, 0.1, 7, mark=(2, 5)) for name in made.hosts)
+    assert made == star(2, 1, 1e9, 10_000, 0.1, 7, (2, 5))
 
 
 def test_a_leaf_spine_spreads_workers_evenly_and_keeps_servers_at_the_root() -> None:
@@ -91,6 +91,18 @@ def test_a_tree_of_ones_own() -> None:
     )
 
 
+def test_a_link_has_marks_of_its_own() -> None:
+    made = declare({"kind": "leaf-spine", "leaves": 2, "mark": "30:90"}, 2, 0, 1e9)
+    assert {cable.mark for cable in made.cables} == {(30, 90)}
+    assert [cable["mark"] for cable in made.as_json()["links"]] == [(30, 90)] * 4
+    links = [{"lower": "worker0", "upper": "switch", "mark": "1:2"}, {"lower": "worker1", "upper": "switch"}]
+    own = declare({"kind": "custom", "links": links, "mark": "30:90"}, 2, 0, 1e9)
+    assert [cable.mark for cable in own.cables] == [(1, 2), (30, 90)]
+    assert "mark" not in star(1).as_json()["links"][0]
+    with pytest.raises(TopologyError, match=r"^link worker0-switch: mark needs a rate: nothing waits for a link"):
+        star(2, mark=(30, 90))
+
+
 def test_dilated_links_are_slower_and_longer() -> None:
     made = star(2, rate_bits_s=1e9, delay_ns=100).dilated(10)
     assert made.cables[0] == Cable("worker0", "switch", 1e8, 1000)
@@ -102,13 +114,16 @@ def test_dilated_links_are_slower_and_longer() -> None:
 
 WRONG_TABLES: list[tuple[dict[str, Any], str]] = [
     ({"kind": "ring"}, f"unknown kind 'ring'; legal are {', '.join(kinds())}"),
-    ({"leaves": 2}, "topology of kind star has no key 'leaves'; legal are kind, delay, loss, queue, elements"),
+    ({"leaves": 2}, "topology of kind star has no key 'leaves'; legal are kind, delay, loss, queue, mark, elements"),
     ({"loss": 1}, r"link worker0-switch: loss 1.0 is not a probability in \[0, 1\)"),
     ({"loss": "some"}, "topology: loss 'some' is not a number"),
     ({"loss": float("nan")}, "loss nan is not a probability"),
     ({"delay": "soon"}, "topology: delay 'soon' is not a number and one of ns, us, ms, s"),
     ({"delay": 3}, "delay '3' is not a number and one of"),
     ({"queue": 0}, "queue must be at least 1 frame, not 0"),
+    ({"mark": 30}, "mark '30' is not two numbers of frames, FROM:TO"),
+    ({"mark": [30, 90]}, r"mark '\[30, 90\]' is not two numbers of frames"),
+    ({"mark": "90:30"}, "mark '90:30' is not FROM:TO with FROM at least 1, TO at least FROM"),
     ({"queue": 1.5}, "queue 1.5 is not a whole number of frames"),
     ({"kind": "leaf-spine", "leaves": 9}, "9 leaves for 3 workers: at least 1, and a worker on each"),
     ({"kind": "leaf-spine", "leaves": True}, "leaves True is not a whole number"),

@@ -84,6 +84,7 @@ def _cell(model: str, mechanism: str, workers: int, bandwidth: str, dilation: fl
             node: {"sent": sent, "received": received} for node, (sent, received) in ideal.link_bytes.items()
         },
         "retransmits": 0,
+        "marked": 7,
         "cpu": {"switch": min(1.0, float(load)), "machine": min(1.0, 0.2 + 0.7 * float(load))},
         "loss": 0.0,
     }

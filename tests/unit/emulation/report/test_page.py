@@ -44,6 +44,7 @@ def row(mechanism: str, iteration_ms: float | None, **other: Any) -> Row:
         "bottleneck": None,
         "bytes_per_node": {"worker0": {"sent": 100, "received": 300}, "worker1": {"sent": 300, "received": 500}},
         "retransmits": 0,
+        "marked": 0,
         "cpu": {"switch": 0.4, "machine": 0.7},
         **settings,
     }
@@ -232,7 +233,7 @@ def test_numbers_of_the_ranking_are_those_of_the_results(example: Path) -> None:
         if each["valid"] and hosts:
             expected.append(min(hosts) / each["iteration_ms"])
         expected += [sum(b[way] for b in workers) / len(workers) for way in ("sent", "received")]
-        expected += [each["retransmits"], each["cpu"]["machine"]]
+        expected += [each["retransmits"], each["marked"], each["cpu"]["machine"]]
         assert [float(value) for value in values[each["cell"]]] == pytest.approx(expected)
 
 
