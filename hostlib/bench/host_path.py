@@ -14,6 +14,7 @@ outside the kernel.
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -39,6 +40,7 @@ from hostlib.system.network_namespace import NamespaceError, inside, namespace
 
 TENSOR_BYTES = 64 << 20
 SECONDS, LIMIT_S = 2.0, 0.5  # for each size, and for each of its limits
+ROUND_TRIPS = 500
 DEADLINE_S = 10.0
 HERE = "127.0.0.1"
 ENDS, PREFIX_BITS = ("10.0.0.1", "10.0.0.2"), 24  # of the veth pair
@@ -59,6 +61,7 @@ class PathRate:
         cpu_us_per_packet: CPU time of the engine's thread for each packet that it sends and whose result it receives.
         engine_us_per_kib: of that, outside the kernel, per 1,024 bytes of gradient.
         sent_again: packets that were sent again, as a part of all.
+        round_trip_us: of one packet alone: wall time of a sum that fits one, the call from Python included; median.
         stream_gbit_s: 10^9 bits of gradient per second that one core sends and receives in such packets, and no more.
         copied_gbit_s: 10^9 bits per second that a core copies from memory to memory.
     """
@@ -69,6 +72,7 @@ class PathRate:
     cpu_us_per_packet: float
     engine_us_per_kib: float
     sent_again: float
+    round_trip_us: float
     stream_gbit_s: float
     copied_gbit_s: float
 
@@ -209,6 +213,7 @@ def _measure(
     wall_s = time.perf_counter() - start
     user_s, system_s = (now - then for now, then in zip(_cpu_s(thread), begun, strict=True))
     done = {name: count - counted[name] for name, count in engine.stats().items()}
+    round_trip_us = _round_trip_us(engine, elements)
     engine.halt()
     kib = done["chunks"] * elements * 4 / 1024
     return PathRate(
@@ -218,6 +223,7 @@ def _measure(
         cpu_us_per_packet=(user_s + system_s) * 1e6 / done["chunks"],
         engine_us_per_kib=user_s * 1e6 / kib,
         sent_again=done["retransmits"] / done["packets_sent"],
+        round_trip_us=round_trip_us,
         stream_gbit_s=stream,
         copied_gbit_s=copied,
     )
@@ -228,6 +234,15 @@ def _sum(engine: _engine.Engine, gradient: np.ndarray) -> None:
         engine.allreduce(gradient, False, DEADLINE_S)
     except _engine.Stalled as error:
         raise RunError(f"the path does not carry packets: {error}") from None
+
+
+def _round_trip_us(engine: _engine.Engine, elements: int) -> float:
+    packet, times = np.ones(elements, np.float32), []
+    for _ in range(ROUND_TRIPS):
+        start = time.perf_counter()
+        _sum(engine, packet)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times) * 1e6
 
 
 def _require_same(summed: np.ndarray, expected: np.ndarray, elements: int) -> None:
@@ -266,6 +281,7 @@ def print_rates(rates: list[PathRate], console: Console) -> None:
         "CPU per packet (us)",
         "engine per KiB (us)",
         "sent again",
+        "round trip (us)",
     ):
         table.add_column(name, justify="right")
     for rate in rates:
@@ -277,5 +293,6 @@ def print_rates(rates: list[PathRate], console: Console) -> None:
             f"{rate.cpu_us_per_packet:.3f}",
             f"{rate.engine_us_per_kib:.3f}",
             f"{rate.sent_again:.2%}",
+            f"{rate.round_trip_us:.0f}",
         )
     console.print(table)

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
 
@@ -17,6 +18,22 @@ sockaddr_in resolve(const End &end) {
     if (inet_pton(AF_INET, end.address.c_str(), &out.sin_addr) != 1)
         throw std::invalid_argument("'" + end.address + "' is not an IPv4 address");
     return out;
+}
+
+std::int64_t busy_poll_ns() {
+    const char *named = std::getenv("NETFOLD_BUSY_POLL");
+    const std::string text = named == nullptr ? "0" : named;
+    const bool is_number = !text.empty() && text.size() <= 7
+                           && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (!is_number || std::stol(text) > 1000000)
+        throw std::invalid_argument("NETFOLD_BUSY_POLL=" + text + ": it is microseconds, 0 to 1000000");
+    return 1000 * std::stol(text);
+}
+
+void poll_card(int descriptor, std::int64_t busy_ns) {
+    if (busy_ns == 0) return;  // As the system has it: net.core.busy_read.
+    const int us = static_cast<int>(busy_ns / 1000);
+    setsockopt(descriptor, SOL_SOCKET, SO_BUSY_POLL, &us, sizeof us);
 }
 
 std::unique_ptr<Socket> open_socket(const std::string &address, std::uint16_t port) {

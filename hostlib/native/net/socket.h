@@ -98,6 +98,14 @@ protected:
     std::vector<Received> received_;
 };
 
+// How long a socket looks for packets again and again before its thread sleeps: NETFOLD_BUSY_POLL, in microseconds, 0
+// without it. Throws std::invalid_argument if that is no such number.
+std::int64_t busy_poll_ns();
+
+// Has the kernel look at the network card's queue, too, whenever the socket is read (SO_BUSY_POLL of socket(7)), if it
+// lets this process.
+void poll_card(int descriptor, std::int64_t busy_ns);
+
 // A socket on the path that NETFOLD_PATH names: `udp`, which is the default, or `xdp`. Port 0 takes any. Throws
 // std::invalid_argument if there is no such path, std::system_error if this process cannot use it or bind the address.
 std::unique_ptr<Socket> open_socket(const std::string &address, std::uint16_t port);

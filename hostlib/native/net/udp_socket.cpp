@@ -35,6 +35,7 @@ UdpSocket::UdpSocket(const std::string &address, std::uint16_t port) {
     // As much as the system grants: a window of results arrives in one burst.
     setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &RECEIVE_BYTES, sizeof RECEIVE_BYTES);
     keep_below(MOST_BELOW);
+    poll_card(fd_, busy_ns_);
     // Have datagrams that arrive together delivered together, if the system can.
     const int on = 1;
     setsockopt(fd_, IPPROTO_UDP, UDP_GRO, &on, sizeof on);
@@ -233,15 +234,29 @@ std::optional<std::uint16_t> UdpSocket::echo(const End &to, const std::vector<st
 }
 
 int UdpSocket::read(std::int64_t timeout_ns) {
+    if (busy_ns_ > 0) {
+        const std::int64_t begun = now_ns(), until = begun + std::min(timeout_ns, busy_ns_);
+        do {
+            if (const int n = take(); n > 0) return n;
+        } while (!interrupted_.load(std::memory_order_relaxed) && now_ns() < until);
+        timeout_ns = std::max<std::int64_t>(begun + timeout_ns - now_ns(), 0);
+    }
     pollfd ready[2] = {{fd_, POLLIN, 0}, {woken_, POLLIN, 0}};
     const timespec wait{timeout_ns / 1000000000, timeout_ns % 1000000000};
     drained_ = true;
     if (::ppoll(ready, 2, &wait, nullptr) <= 0) return 0;
-    std::uint64_t count = 0;
-    if (ready[1].revents != 0 && ::read(woken_, &count, sizeof count) < 0 && errno != EAGAIN)
-        throw std::system_error(errno, std::generic_category(), "eventfd");
+    if (ready[1].revents != 0) {
+        interrupted_ = false;
+        std::uint64_t count = 0;
+        if (::read(woken_, &count, sizeof count) < 0 && errno != EAGAIN)
+            throw std::system_error(errno, std::generic_category(), "eventfd");
+    }
     if (ready[0].revents == 0) return 0;
     if (!connected_ && (ready[0].revents & POLLERR) != 0) read_errors();
+    return take();
+}
+
+int UdpSocket::take() {
     for (std::size_t i = 0; i < BUNDLES; i++) {
         rx_iov_[i] = {in_.data() + i * BUNDLE_ROOM, BUNDLE_ROOM};
         rx_[i].msg_hdr = {&sources_[i], sizeof sources_[i], &rx_iov_[i], 1, control_[i], sizeof control_[i], 0};
@@ -253,6 +268,7 @@ int UdpSocket::read(std::int64_t timeout_ns) {
 }
 
 void UdpSocket::interrupt() {
+    interrupted_ = true;
     const std::uint64_t one = 1;
     // It only fails if the counter is full, and then the thread is awake.
     [[maybe_unused]] const auto written = ::write(woken_, &one, sizeof one);

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -46,6 +47,7 @@ public:
     // For who waits for others as well: receive() has something to do if one of them is readable.
     int descriptor() const { return fd_; }
     int interrupted() const { return woken_; }
+    std::int64_t busy_ns() const { return busy_ns_; }
 
 private:
     void transmit(const sockaddr_in *to);
@@ -54,6 +56,8 @@ private:
 
     // Waits up to timeout_ns, then reads bundles; returns their number.
     int read(std::int64_t timeout_ns);
+    // Reads bundles that are here.
+    int take();
     // Splits a received bundle (UDP GRO) into datagrams, into received_.
     void split(int i);
     // Counts the system's reports that nobody listens at the target, of a socket that sends to others as well.
@@ -68,7 +72,9 @@ private:
 
     static constexpr std::size_t BUNDLES = 8, BUNDLE_ROOM = 1 << 16, MOST_EARLY = 4096;
 
+    const std::int64_t busy_ns_ = busy_poll_ns();
     int fd_, woken_;
+    std::atomic<bool> interrupted_ = false;  // woken_ is readable, or about to be
     bool connected_ = true;
     sockaddr_in target_{};
     std::vector<sockaddr_in> senders_;  // from whom packets are received

@@ -79,6 +79,7 @@ def require_sound(rows: list[dict[str, Any]], *paths: str) -> None:
             assert row["goodput_gbit_s"] < row["stream_gbit_s"], "which does less"
         assert row["engine_us_per_kib"] < 1.2 * row["cpu_us_per_packet"] / (row["elements"] / 256)
         assert row["sent_again"] < 0.5
+        assert row["round_trip_us"] > 0
 
 
 def test_the_table_has_a_line_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:

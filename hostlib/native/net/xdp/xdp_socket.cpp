@@ -101,6 +101,7 @@ void XdpSocket::open(int interface) {
     const int received = RECEIVED_ENTRIES, sent = SENT_ENTRIES;
     require(bool{socket} && setsockopt(socket.get(), SOL_XDP, XDP_RX_RING, &received, sizeof received) == 0
             && setsockopt(socket.get(), SOL_XDP, XDP_TX_RING, &sent, sizeof sent) == 0);
+    poll_card(socket.get(), udp_.busy_ns());
     // What the driver has of this socket may be as much as it likes: frames are counted here.
     setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUFFORCE, &SEND_BYTES, sizeof SEND_BYTES);
     sockaddr_xdp to{};
@@ -343,8 +344,19 @@ int XdpSocket::receive(std::int64_t timeout_ns) {
 
 void XdpSocket::wait(std::int64_t timeout_ns) {
     pollfd ready[3] = {{udp_.descriptor(), POLLIN, 0}, {udp_.interrupted(), POLLIN, 0}, {socket_.get(), POLLIN, 0}};
-    const timespec most{timeout_ns / 1000000000, timeout_ns % 1000000000};
-    if (::ppoll(ready, 3, &most, nullptr) > 0 && (ready[0].revents != 0 || ready[1].revents != 0)) udp_readable_ = true;
+    const auto look = [&ready](std::int64_t for_ns) {
+        const timespec most{for_ns / 1000000000, for_ns % 1000000000};
+        return ::ppoll(ready, 3, &most, nullptr) > 0;
+    };
+    bool found = false;
+    const std::int64_t begun = now_ns(), until = begun + std::min(timeout_ns, udp_.busy_ns());
+    std::int64_t now = begun;
+    for (; !found && now < until; now = now_ns()) {
+        if (socket_) ::recvfrom(socket_.get(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr);  // See poll_card().
+        found = look(0);
+    }
+    if (!found) found = look(std::max<std::int64_t>(begun + timeout_ns - now, 0));
+    if (found && (ready[0].revents != 0 || ready[1].revents != 0)) udp_readable_ = true;
     look_at_udp_ns_ = now_ns() + LOOK_NS;
 }
 
