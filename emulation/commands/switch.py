@@ -123,6 +123,12 @@ LIKE_BMV2 = "--like-bmv2"
     "highest goes first, and where there is no such queue the frame is dropped.",
 )
 @click.option(
+    "--trust-dscp",
+    is_flag=True,
+    help="Have frames that the program gives no priority join the queue of their DSCP's class: its first three bits "
+    "(CS1 to CS7, RFC 2474).",
+)
+@click.option(
     "--pcap",
     "captures",
     type=types.FOLDER,
@@ -170,6 +176,7 @@ def switch(
     corrupt: float,
     seed: int,
     priority_queues: int,
+    trust_dscp: bool,
     captures: Path | None,
     ready_file: Path | None,
     exit_when_idle: float | None,
@@ -253,6 +260,7 @@ def switch(
             tls=None if certificates is None else Tls.of(CertificateFolder(certificates)),
             captures=captures,
             priorities=priority_queues,
+            trust_dscp=trust_dscp,
         ),
         lambda counted: _print_line(json.dumps(counted)),
         (lambda ready: _print_line(json.dumps(ready))) if as_json else None,

@@ -167,7 +167,8 @@ def start_switch(
     if kind is SwitchKind.TOFINO_MODEL:
         ports = [limited(processes, name, kind, port, ("loss", "duplicate", "seed")) for port in ports]
         return _start_own("tofino-model", processes, name, ports, seed, options)
-    return _start_own("switch", processes, name, ports, seed, options)
+    # As switches of data centres do for what others wait for, such as RoCE's congestion notifications.
+    return _start_own("switch", processes, name, ports, seed, [*options, "--trust-dscp"])
 
 
 def _start_own(

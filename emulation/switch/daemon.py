@@ -47,7 +47,7 @@ class SwitchConfig:
         crcs: parameters of custom CRCs, for any program.
         tls: of P4Runtime; None speaks plain text.
         captures: folder for each port's frames in files; see ports/capture.py.
-        priorities: queues of a port with a rate; see Dataplane.attach.
+        priorities, trust_dscp: queues of a port with a rate, and which of them a frame joins; see Dataplane.attach.
         report_every_s: interval of reports of the ports' and program's counters, while there is a program; None for
             none.
 
@@ -70,6 +70,7 @@ class SwitchConfig:
     tls: Tls | None = None
     captures: Path | None = None
     priorities: int = MOST_PRIORITIES
+    trust_dscp: bool = False
 
     def __post_init__(self) -> None:
         if self.cpu_port and any(spec.number == self.cpu_port for spec in self.ports):
@@ -169,7 +170,8 @@ def run_switch(
         files = captures(config.captures, ports)
         for each in files:
             stack.callback(each.close)
-        running = _Running(lambda new: new.attach(ports, config.destination, files, config.priorities))
+        queues = config.priorities, config.trust_dscp
+        running = _Running(lambda new: new.attach(ports, config.destination, files, *queues))
         stack.callback(running.close)
         service = SwitchService(
             config.device_id,

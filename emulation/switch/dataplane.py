@@ -117,6 +117,7 @@ class Dataplane:
         destination: Endpoint | None,
         captures: Sequence[Capture] = (),
         priorities: int = MOST_PRIORITIES,
+        trust_dscp: bool = False,
     ) -> None:
         """Attach the ports to the program.
 
@@ -125,6 +126,8 @@ class Dataplane:
             captures: what the program writes of the ports' frames.
             priorities: queues of a port with a rate; a frame of priority p joins number p, and is dropped if there is
                 none.
+            trust_dscp: a frame that the program gives no priority has that of its DSCP, the highest where there is none
+                so high.
 
         Raises:
             PortError: out of memory.
@@ -135,6 +138,7 @@ class Dataplane:
         for capture in captures:
             capture.attach(self._lib)
         self._lib.nf_priorities(ctypes.c_uint32(priorities))
+        self._lib.nf_trust_dscp(ctypes.c_bool(trust_dscp))
 
     def start(self) -> None:
         """Start to process packets."""

@@ -83,6 +83,7 @@ def local_fabric(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"netfold-fabric-{os.getpid()}-")))
         ready = folder / "switch.json"
         options = ["--p4rt", "127.0.0.1:0", "--ready-file", str(ready), *faults.options(), *hosts.switch_ports()]
+        options.append("--trust-dscp")  # as emulated networks' switches do
         if counted is not None:
             options += ["--stats-every", AT_THE_END]
             stack.callback(_report, ready.with_suffix(".log"), counted)

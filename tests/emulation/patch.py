@@ -43,7 +43,9 @@ def number(data: bytes) -> int:
 
 
 @contextmanager
-def patched(ports: Sequence[OpenPort], destination: Endpoint | None = None) -> Iterator[Dataplane]:
+def patched(
+    ports: Sequence[OpenPort], destination: Endpoint | None = None, trust_dscp: bool = False
+) -> Iterator[Dataplane]:
     """A running switch on these ports; they stay open. Datagrams to UDP ports leave through port 2."""
     artifact = load_artifact(64)
     names = Names(text_format.Parse(artifact.p4info, p4info_pb2.P4Info()))
@@ -54,7 +56,7 @@ def patched(ports: Sequence[OpenPort], destination: Endpoint | None = None) -> I
             for address, port in ways.items():
                 entity = names.entry("l2", {"dst_mac": address}, "l2_forward", {"port": port})
                 pipeline.update(p4rt.Update(type=p4rt.Update.INSERT, entity=entity))
-        pipeline.dataplane.attach(ports, destination)
+        pipeline.dataplane.attach(ports, destination, trust_dscp=trust_dscp)
         pipeline.dataplane.start()
         yield pipeline.dataplane
     finally:

@@ -47,7 +47,7 @@ class Link:
 
 
 @contextmanager
-def link(options: str) -> Iterator[Link]:
+def link(options: str, trust_dscp: bool = False) -> Iterator[Link]:
     with ExitStack() as stack:
         first, second = (stack.enter_context(host()) for _ in range(2))
         address, port = second.getsockname()
@@ -57,7 +57,7 @@ def link(options: str) -> Iterator[Link]:
             stack.callback(each.socket.close)
         first.connect(ports[0].socket.getsockname())
         assert receive(second, 1)[0][1] == b""  # The wire says where it begins.
-        yield Link(stack.enter_context(patched(ports)), first, second)
+        yield Link(stack.enter_context(patched(ports, None, trust_dscp)), first, second)
 
 
 def test_a_rate_is_kept_and_nothing_is_lost_or_reordered() -> None:
@@ -320,6 +320,20 @@ def test_the_highest_priority_leaves_first_and_others_in_their_order() -> None:
     waits = {n: struct.unpack_from(">8xI", data)[0] for n, data in zip(order, arrived, strict=True)}
     # What a packet sees ahead leaves before it. It cannot see who will overtake it.
     assert 15_000 < waits[9] <= 20_000 and 5_000 < waits[3] <= 10_000
+
+
+def test_what_others_wait_for_overtakes_where_dscp_is_trusted() -> None:
+    """By class: CS6, EF (of class 5), CS1 and none; of IPv4, of IPv6 and behind a VLAN tag."""
+    services = [0, 0, 0x20, 0, 0xB8, 0xC0, 0, 0xC0]
+    sent = [packet(service, number) for number, service in enumerate(services)]
+    sent += [frame(2)[:12] + b"\x86\xdd" + bytes([0x6C, 0]) + bytes(118)]
+    sent += [sent[5][:12] + b"\x81\x00\x00\x01" + sent[5][12:], frame(2)[:12] + b"\x08\x06" + b"\xff" * 110]
+    with link("bandwidth=1mbit,queue=10", trust_dscp=True) as made:
+        arrived = made.through(sent, len(sent))
+    # The link was free for the first.
+    assert [sent.index(data) for data in arrived] == [0, 5, 7, 8, 9, 4, 2, 1, 3, 6, 10]
+    with link("bandwidth=1mbit,queue=10") as made:
+        assert made.through(sent, len(sent)) == sent
 
 
 def test_a_switch_with_nothing_to_do_sleeps() -> None:

@@ -132,6 +132,9 @@ void nf_cpu_port(uint32_t port) { cpu_port = port; }
 // Frames of as many priorities wait for a port with a rate, from 0 on; of others they are dropped.
 void nf_priorities(uint32_t count) { priorities = count; }
 
+// Frames of priority 0 join the queue that their DSCP names.
+void nf_trust_dscp(bool trust) { trusts_dscp = trust; }
+
 // Write a port's frames to these files, behind the header of pcap that they have; -1 for none.
 void nf_capture(uint32_t number, int in, int out) {
     ports[number].capture_in = in;

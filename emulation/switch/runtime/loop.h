@@ -71,6 +71,10 @@ static void take_link(port_t *p) {
 
 static void wait_for_link(port_t *p, uint32_t priority, const uint8_t *frame, uint32_t bytes, uint64_t further_ns) {
     shaper_t *s = &p->shaper;
+    if (trusts_dscp && priority == 0) {
+        uint32_t class = class_of(frame, bytes);
+        priority = class < priorities ? class : priorities - 1;
+    }
     if (priority >= priorities || s->queues[priority].frames + s->busy >= s->limit) {
         s->dropped++;
         return;

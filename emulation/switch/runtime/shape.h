@@ -51,6 +51,7 @@ typedef struct {
 } shaper_t;
 
 static uint32_t priorities = MOST_PRIORITIES;  // that there are queues for
+static bool trusts_dscp;                       // of packets that the program gives no priority
 
 static uint64_t now_ns(void) {
     struct timespec t;

@@ -24,6 +24,14 @@ namespace {
 
 constexpr int RECEIVE_BYTES = 8 << 20;
 constexpr std::size_t BUNDLE_BYTES = 65000;  // fits an IPv4 datagram, and fewer than 64 segments of 1 KiB
+constexpr int URGENT = 48 << 2;              // the DSCP CS6, in the type of service
+
+void write_control(cmsghdr &to, int level, int type, int value) {
+    to.cmsg_level = level;
+    to.cmsg_type = type;
+    to.cmsg_len = CMSG_LEN(sizeof value);
+    std::memcpy(CMSG_DATA(&to), &value, sizeof value);
+}
 
 }  // namespace
 
@@ -98,6 +106,7 @@ void UdpSocket::keep_below(std::size_t bytes) {
 }
 
 void UdpSocket::overtake(bool others) {
+    overtakes_ = others;
     const int priority = others ? TC_PRIO_INTERACTIVE : TC_PRIO_BESTEFFORT;
     setsockopt(fd_, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
 }
@@ -160,15 +169,32 @@ void UdpSocket::transmit(const sockaddr_in *to) {
     }
 }
 
-void UdpSocket::send_to(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes) {
-    const auto *to = reinterpret_cast<const sockaddr *>(&end);
-    if (::sendto(fd_, datagram, bytes, 0, to, sizeof end) >= 0 || errno != ECONNREFUSED) return;
+void UdpSocket::send_single(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes, bool urgent) {
+    if (send_one(end, datagram, bytes, urgent) || errno != ECONNREFUSED) return;
     // The report is of an earlier packet.
     if (connected_)
         refused_++;
     else
         read_errors();
-    ::sendto(fd_, datagram, bytes, 0, to, sizeof end);
+    send_one(end, datagram, bytes, urgent);
+}
+
+bool UdpSocket::send_one(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes, bool urgent) {
+    auto *to = const_cast<sockaddr_in *>(&end);
+    if (!urgent || !urgent_)
+        return ::sendto(fd_, datagram, bytes, 0, reinterpret_cast<sockaddr *>(to), sizeof end) >= 0;
+    iovec part{const_cast<std::uint8_t *>(datagram), bytes};
+    alignas(cmsghdr) char control[2 * CMSG_SPACE(sizeof(int))]{};
+    msghdr message{to, sizeof end, &part, 1, control, sizeof control, 0};
+    // The type of service sets the priority within this host, too; it is to stay as it is.
+    const int priority = overtakes_ ? TC_PRIO_INTERACTIVE : TC_PRIO_BESTEFFORT;
+    cmsghdr *word = CMSG_FIRSTHDR(&message);
+    write_control(*word, IPPROTO_IP, IP_TOS, URGENT);
+    write_control(*CMSG_NXTHDR(&message, word), SOL_SOCKET, SO_PRIORITY, priority);
+    if (::sendmsg(fd_, &message, 0) >= 0) return true;
+    if (errno != EINVAL) return false;
+    urgent_ = false;  // A kernel before 6.14.
+    return send_one(end, datagram, bytes, false);
 }
 
 void UdpSocket::read_errors() {

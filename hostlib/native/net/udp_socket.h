@@ -39,7 +39,11 @@ public:
     void copy_to(const sockaddr_in &end) override { transmit(&end); }
     int queued() const override { return queued_; }
     void drop() override { queued_ = 0; }
-    void send_to(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes) override;
+    void send_to(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes) override {
+        send_single(end, datagram, bytes, true);
+    }
+    // The same, urgent or not.
+    void send_single(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes, bool urgent);
     int receive(std::int64_t timeout_ns) override;
     bool drained() const override { return drained_; }
     void interrupt() override;
@@ -51,6 +55,8 @@ public:
 
 private:
     void transmit(const sockaddr_in *to);
+    // As sendto(2), with CS6 if this kernel can; errno says what went wrong.
+    bool send_one(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes, bool urgent);
     // Sends several packets in one pass through the network stack (UDP GSO); returns how many were sent, or -1.
     int send_bundle(int first, const sockaddr_in *to);
 
@@ -79,6 +85,7 @@ private:
     sockaddr_in target_{};
     std::vector<sockaddr_in> senders_;  // from whom packets are received
     bool bundles_ = true;
+    bool overtakes_ = false, urgent_ = true;  // see send_to()
     std::size_t below_ = MOST_BELOW;
     bool drained_ = true;
     unsigned refused_ = 0;

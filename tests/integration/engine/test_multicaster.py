@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 import weakref
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ BYTES = 4 * ELEMENTS
 JOB, EPOCH, RANK, SENDER = 7, 9, 1, 2
 RECEIVERS = [0, 1]
 SOON_S, NEVER_S = 5.0, 0.15
+CS6 = 48 << 2  # a DSCP (RFC 2474), in the type of service
+SO_RCVPRIORITY = 82  # of asm-generic/socket.h
 WORDS, CHECK = checks(1, ELEMENTS), engine_checks(1, ELEMENTS)
 
 
@@ -130,6 +133,24 @@ def test_what_receivers_send_overtakes_others_in_the_host(bench: Bench, source: 
     """The chunks of a host that only sends do not: its acknowledgements and requests would wait for all of them."""
     bench.configure(source)
     assert priority_of(bench.host) == (0 if source else 6)
+
+
+def test_what_a_receiver_tells_its_source_is_urgent_on_the_way_too(bench: Bench) -> None:
+    source = bench.others[0]
+    source.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+    try:
+        source.setsockopt(socket.SOL_SOCKET, SO_RCVPRIORITY, 1)
+        expected = {(socket.IPPROTO_IP, socket.IP_TOS): CS6, (socket.SOL_SOCKET, socket.SO_PRIORITY): 6}
+    except OSError:  # A kernel before 6.14 knows no priority of one datagram, so it has no DSCP either.
+        expected = {(socket.IPPROTO_IP, socket.IP_TOS): 0}
+    bench.configure(False)
+    buffer = bytearray(BYTES)
+    ticket = bench.host.receive(0, buffer)
+    source.settimeout(SOON_S)
+    _, told, _, _ = source.recvmsg(1 << 16, 256)
+    assert {(level, kind): int.from_bytes(value, sys.byteorder) for level, kind, value in told} == expected
+    bench.switch.sendto(chunk(0), (bench.host.address, bench.host.port))
+    assert bench.host.wait(ticket, SOON_S)
 
 
 def packet(operation: int, position: int, data: bytes, rank: int = RANK, **changes: int) -> bytes:

@@ -136,6 +136,14 @@ static capable_t capable_of_marks(const uint8_t *frame, uint32_t bytes) {
     return NOT_IP;
 }
 
+// A frame's class by its DSCP (RFC 2474): the first three bits of that byte, as class selectors have them.
+static uint32_t class_of(const uint8_t *frame, uint32_t bytes) {
+    uint32_t at = bytes >= 18 ? ip_at(frame) : 0;
+    if (at == 0 || bytes < at + 20) return 0;
+    uint32_t type = load16(frame + at - 2), first = load16(frame + at);
+    return type == IPV4 ? first >> 5 & 7 : type == IPV6 ? first >> 9 & 7 : 0;
+}
+
 // Has a frame of such a sender say that it met a queue.
 static void mark(uint8_t *frame) {
     uint8_t *ip = frame + ip_at(frame);
