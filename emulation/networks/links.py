@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulation.networks import addressing
-from hostlib.protocol.framing import ETHERNET, MTU
+from hostlib.mechanisms.mechanism import SERVER_CHANNELS
+from hostlib.protocol.framing import EMULATED, ETHERNET, MTU
 from hostlib.system.network_links import as_on_a_wire, set_up, shape, with_tables
 from hostlib.system.network_namespace import take_part_in_ecn
-from hostlib.topology.topology import WINDOW_BYTES, Topology
+from hostlib.topology.topology import QUEUE_FRAMES, WINDOW_BYTES, Topology
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
@@ -54,17 +56,24 @@ def plug(kernel: IPRoute, name: str, topology: Topology, host: str) -> None:
             kernel.neigh("replace", dst=address, lladdr=lladdr, ifindex=index, state="permanent")
 
 
-def _bound_tcp(kernel: IPRoute, index: int, topology: Topology, host: str) -> None:
-    """Give the route to all other hosts TCP's window, and its least retransmission timeout where no link loses packets.
+def window_bytes(topology: Topology, host: str) -> int:
+    """Of a TCP connection to a host.
 
-    All workers send to a server at the same time. Acknowledgements for it, and what receivers of its chunks tell it, wait
-    behind all of that in the queue, in which time its own windows and slots are used up. So it has half a window for each,
-    unless links have delays, for which a window must suffice.
+    All workers send to a server at the same time, some in all its channels. Acknowledgements for it wait behind all of that
+    in the queue, in which time its own windows are used up. So it has half a window for each connection at most, and all
+    together fill three quarters of the queue. Where links have delays a whole window must suffice for them.
     """
-    network, window_bytes = addressing.DATA, topology.tcp_window_bytes
-    if host.startswith("server") and all(cable.delay_ns == 0 for cable in topology.cables):
-        window_bytes //= 2
-    metrics = {"window": window_bytes}
+    whole = topology.tcp_window_bytes
+    if not host.startswith("server") or any(cable.delay_ns for cable in topology.cables):
+        return whole
+    segment_bytes, _ = replace(EMULATED, mtu=topology.mtu).tcp_segment()
+    return min(whole // 2, 3 * QUEUE_FRAMES * segment_bytes // 4 // (topology.workers * SERVER_CHANNELS))
+
+
+def _bound_tcp(kernel: IPRoute, index: int, topology: Topology, host: str) -> None:
+    """Give the route to all other hosts TCP's window, and its least retransmission timeout where no link loses packets."""
+    network = addressing.DATA
+    metrics = {"window": window_bytes(topology, host)}
     if all(cable.loss == 0 for cable in topology.cables):
         metrics |= {"rto_min": LEAST_TIMEOUT_MS, "lock": 1 << RTO_MIN}
     source = network.host(topology, host)

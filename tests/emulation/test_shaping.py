@@ -327,12 +327,12 @@ def test_what_others_wait_for_overtakes_where_dscp_is_trusted() -> None:
     services = [0, 0, 0x20, 0, 0xB8, 0xC0, 0, 0xC0]
     sent = [packet(service, number) for number, service in enumerate(services)]
     sent += [frame(2)[:12] + b"\x86\xdd" + bytes([0x6C, 0]) + bytes(118)]
-    sent += [sent[5][:12] + b"\x81\x00\x00\x01" + sent[5][12:], frame(2)[:12] + b"\x08\x06" + b"\xff" * 110]
-    with link("bandwidth=1mbit,queue=10", trust_dscp=True) as made:
+    sent += [sent[5][:12] + b"\x81\x00\x00\x01" + sent[5][12:], frame(2)[:12] + b"\x88\xb5" + b"\xff" * 110]
+    with link("bandwidth=1mbit,queue=20", trust_dscp=True) as made:
         arrived = made.through(sent, len(sent))
     # The link was free for the first.
     assert [sent.index(data) for data in arrived] == [0, 5, 7, 8, 9, 4, 2, 1, 3, 6, 10]
-    with link("bandwidth=1mbit,queue=10") as made:
+    with link("bandwidth=1mbit,queue=20") as made:
         assert made.through(sent, len(sent)) == sent
 
 

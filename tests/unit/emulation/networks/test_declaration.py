@@ -21,6 +21,7 @@ from emulation.cli import main
 from emulation.networks import addressing
 from emulation.networks.addressing import Started
 from emulation.networks.limits import require_realisable
+from emulation.networks.links import window_bytes
 from hostlib.topology import builtin, topology_kinds
 from hostlib.topology.builtin.leaf_spine import leaf_spine
 from hostlib.topology.builtin.star import star
@@ -60,6 +61,14 @@ def test_windows_of_tcp_find_room_in_the_queue_to_one_host() -> None:
     assert star(32).tcp_window_bytes == 1000 * 1448 // 31
     assert replace(star(32), elements=2048).tcp_window_bytes == 131072
     assert star(1).tcp_window_bytes == 131072
+
+
+def test_to_a_server_all_workers_send_in_several_streams() -> None:
+    """Four of each: together they fill three quarters of 1,000 frames."""
+    assert [window_bytes(star(workers, 1), "server0") for workers in (1, 4, 8)] == [65536, 65536, 750 * 1448 // 32]
+    assert window_bytes(star(8, 1), "worker0") == star(8, 1).tcp_window_bytes
+    assert window_bytes(replace(star(8, 1), elements=2048), "server0") == 65536
+    assert window_bytes(star(8, 1, delay_ns=1000), "server0") == 131072
 
 
 def test_a_star() -> None:
@@ -280,7 +289,7 @@ def test_another_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         listed = CliRunner().invoke(main, ["topology", "--kinds"]).stdout
         assert "two switches" in listed and all(kind in listed for kind in kinds())
         printed = json.loads(CliRunner().invoke(main, ["topology", "--kinds", "--json"]).stdout)
-        assert printed["chain"] == {"summary": "two switches", "keys": ["delay", "loss", "queue", "elements"]}
+        assert printed["chain"] == {"summary": "two switches", "keys": ["delay", "loss", "queue", "mark", "elements"]}
         assert printed["leaf-spine"]["keys"][:2] == ["leaves", "oversubscription"]
     finally:
         topology_kinds.kinds.cache_clear()
