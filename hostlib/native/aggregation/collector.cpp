@@ -288,7 +288,7 @@ void Collector::say(const std::vector<Acknowledged> &entries, const std::vector<
         const std::size_t bytes = layout::HEADER_BYTES + 4 * words_in_all;
         for (const sockaddr_in &rank : to) {
             if (rank.sin_port == 0) continue;  // this one
-            socket_->send_to(rank, datagram, bytes);
+            socket_->send_to(rank, datagram, bytes, false);
             stats_.packets_sent++;
             stats_.bytes_sent += bytes;
         }

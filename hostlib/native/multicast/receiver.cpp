@@ -115,7 +115,7 @@ void Receiver::ask(Way &way, std::int64_t now) {
             allowed_ = told_ + slots();
             told_ns_ = now;
         }
-        way.tell(source_, pool_, {rank_, next_});
+        way.tell(source_, pool_, {rank_, next_}, true);
         told_ = next_;
     }
     if (has_holes())
@@ -141,7 +141,7 @@ void Receiver::ask_for_holes(Way &way, std::int64_t now) {
 // or the source has nothing to send yet. The source knows, and this datagram is small: while servers sum, their links
 // are full of what they sum.
 void Receiver::probe(Way &way, std::int64_t now) {
-    way.tell(source_, pool_, {rank_, next_}, layout::FLAG_AGAIN);
+    way.tell(source_, pool_, {rank_, next_}, true, layout::FLAG_AGAIN);
     told_ = next_;
     told_ns_ = 0;
     probe_due_ns_ = now + probe_timeout_ns_;

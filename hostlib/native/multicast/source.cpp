@@ -69,7 +69,7 @@ void Source::handle(Way &way, const Header &header, const std::uint8_t *vector, 
     if (header.operation != layout::OPERATION_NACK) {
         const bool asks = (header.flags & layout::FLAG_AGAIN) != 0;
         if (asks && progress.low < next_ && !is_recent(sent_[progress.low % slots()], now))
-            way.tell(found->second.end, pool_, {progress.rank, next_});
+            way.tell(found->second.end, pool_, {progress.rank, next_}, false);
         return;
     }
     // The last position of this slot among those that were sent.

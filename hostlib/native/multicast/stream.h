@@ -50,9 +50,10 @@ struct Way {
         return check->off_by(of, vector_part(of, vector));
     }
 
-    // Past the switch: it is shorter than a packet of the program, which the switch answers in place. FLAG_AGAIN asks a
-    // source how far it is.
-    void tell(const sockaddr_in &end, const Pool &pool, const Progress &progress, std::uint8_t flags = 0) {
+    // Past the switch: it is shorter than a packet of the program, which the switch answers in place. A receiver's is
+    // urgent; with FLAG_AGAIN it asks a source how far that is. The answer is not: it must not overtake what it says
+    // was sent.
+    void tell(const sockaddr_in &end, const Pool &pool, const Progress &progress, bool urgent, std::uint8_t flags = 0) {
         std::uint8_t datagram[layout::HEADER_BYTES + 4 * PROGRESS_WORDS], *words = datagram + layout::HEADER_BYTES;
         Header told = begin(layout::OPERATION_ACKNOWLEDGEMENT, pool, 0);
         told.flags = flags;
@@ -61,7 +62,7 @@ struct Way {
         write_progress(words, progress);
         told.check = check_word(told, vector_part(told, words));
         write_header(datagram, told);
-        socket.send_to(end, datagram, sizeof datagram);
+        socket.send_to(end, datagram, sizeof datagram, urgent);
         count_sent(sizeof datagram);
     }
 

@@ -71,9 +71,9 @@ public:
     virtual void drop() = 0;
     bool full() const { return queued() == BATCH; }
 
-    // Sends a datagram of any size at once, past the batch. It says in its DSCP that others wait for it (CS6, as RoCE's
-    // congestion notifications): switches that trust that let it overtake.
-    virtual void send_to(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes) = 0;
+    // Sends a datagram of any size at once, past the batch. An urgent one says in its DSCP that others wait for it
+    // (CS6, as RoCE's congestion notifications): switches that trust that let it overtake.
+    virtual void send_to(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes, bool urgent) = 0;
 
     // Waits up to timeout_ns, then reads what has arrived; returns the number of datagrams, whose bytes are packet(i).
     virtual int receive(std::int64_t timeout_ns) = 0;

@@ -169,7 +169,7 @@ void UdpSocket::transmit(const sockaddr_in *to) {
     }
 }
 
-void UdpSocket::send_single(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes, bool urgent) {
+void UdpSocket::send_to(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes, bool urgent) {
     if (send_one(end, datagram, bytes, urgent) || errno != ECONNREFUSED) return;
     // The report is of an earlier packet.
     if (connected_)

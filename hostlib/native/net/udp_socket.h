@@ -39,11 +39,7 @@ public:
     void copy_to(const sockaddr_in &end) override { transmit(&end); }
     int queued() const override { return queued_; }
     void drop() override { queued_ = 0; }
-    void send_to(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes) override {
-        send_single(end, datagram, bytes, true);
-    }
-    // The same, urgent or not.
-    void send_single(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes, bool urgent);
+    void send_to(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes, bool urgent) override;
     int receive(std::int64_t timeout_ns) override;
     bool drained() const override { return drained_; }
     void interrupt() override;
@@ -55,7 +51,7 @@ public:
 
 private:
     void transmit(const sockaddr_in *to);
-    // As sendto(2), with CS6 if this kernel can; errno says what went wrong.
+    // As sendto(2), an urgent one with CS6 if this kernel can; errno says what went wrong.
     bool send_one(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes, bool urgent);
     // Sends several packets in one pass through the network stack (UDP GSO); returns how many were sent, or -1.
     int send_bundle(int first, const sockaddr_in *to);

@@ -252,7 +252,7 @@ void XdpSocket::kick() {
 }
 
 void XdpSocket::send_by_udp(const Built &built, const sockaddr_in &to) {
-    udp_.send_single(to, built.payload, packet_bytes_, false);
+    udp_.send_to(to, built.payload, packet_bytes_, false);
 }
 
 unsigned XdpSocket::flush() {

@@ -47,8 +47,8 @@ public:
     void copy_to(const sockaddr_in &end) override;
     int queued() const override { return static_cast<int>(batch_.size()); }
     void drop() override;
-    void send_to(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes) override {
-        udp_.send_to(end, datagram, bytes);
+    void send_to(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes, bool urgent) override {
+        udp_.send_to(end, datagram, bytes, urgent);
     }
     int receive(std::int64_t timeout_ns) override;
     bool drained() const override { return drained_; }
