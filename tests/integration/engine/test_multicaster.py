@@ -26,6 +26,7 @@ RECEIVERS = [0, 1]
 SOON_S, NEVER_S = 5.0, 0.15
 CS6 = 48 << 2  # a DSCP (RFC 2474), in the type of service
 SO_RCVPRIORITY = 82  # of asm-generic/socket.h
+TYPE_OF_SERVICE, PRIORITY = (socket.IPPROTO_IP, socket.IP_TOS), (socket.SOL_SOCKET, socket.SO_PRIORITY)
 WORDS, CHECK = checks(1, ELEMENTS), engine_checks(1, ELEMENTS)
 
 
@@ -135,20 +136,42 @@ def test_what_receivers_send_overtakes_others_in_the_host(bench: Bench, source: 
     assert priority_of(bench.host) == (0 if source else 6)
 
 
-def test_what_a_receiver_tells_its_source_is_urgent_on_the_way_too(bench: Bench) -> None:
-    source = bench.others[0]
-    source.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+def sees_priority(end: socket.socket) -> bool:
+    """Have a socket see the type of service of datagrams, and their priority; False: this kernel has none to see."""
+    end.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
     try:
-        source.setsockopt(socket.SOL_SOCKET, SO_RCVPRIORITY, 1)
-        expected = {(socket.IPPROTO_IP, socket.IP_TOS): CS6, (socket.SOL_SOCKET, socket.SO_PRIORITY): 6}
-    except OSError:  # A kernel before 6.14 knows no priority of one datagram, so it has no DSCP either.
-        expected = {(socket.IPPROTO_IP, socket.IP_TOS): 0}
+        end.setsockopt(socket.SOL_SOCKET, SO_RCVPRIORITY, 1)
+    except OSError:
+        return False
+    return True
+
+
+def control_of(end: socket.socket) -> dict[tuple[int, int], int]:
+    """What the kernel says of the next datagram."""
+    _, said, _, _ = end.recvmsg(1 << 16, 256)
+    return {(level, kind): int.from_bytes(value, sys.byteorder) for level, kind, value in said}
+
+
+def test_a_sources_answer_does_not_overtake_its_chunks(bench: Bench) -> None:
+    asking = bench.others[0]
+    expected = {TYPE_OF_SERVICE: 0, PRIORITY: 0} if sees_priority(asking) else {TYPE_OF_SERVICE: 0}
+    bench.configure(True)
+    bench.host.send(0, contents(2))
+    bench.gets([0, 1])
+    bench.acknowledge(0, 0, flags=constants.FLAG_AGAIN)
+    asking.settimeout(SOON_S)
+    assert control_of(asking) == expected
+
+
+def test_what_a_receiver_tells_its_source_is_urgent_on_the_way_too(bench: Bench) -> None:
+    """As far as the kernel can: before 6.14 it knows no priority of one datagram, so it has no DSCP either."""
+    source = bench.others[0]
+    expected = {TYPE_OF_SERVICE: CS6, PRIORITY: 6} if sees_priority(source) else {TYPE_OF_SERVICE: 0}
     bench.configure(False)
     buffer = bytearray(BYTES)
     ticket = bench.host.receive(0, buffer)
     source.settimeout(SOON_S)
-    _, told, _, _ = source.recvmsg(1 << 16, 256)
-    assert {(level, kind): int.from_bytes(value, sys.byteorder) for level, kind, value in told} == expected
+    assert control_of(source) == expected
     bench.switch.sendto(chunk(0), (bench.host.address, bench.host.port))
     assert bench.host.wait(ticket, SOON_S)
 
