@@ -258,7 +258,7 @@ def test_idle_streams_keep_no_controller_out(start_fabric: Callable[..., Fabric]
     p4rt = fabric.status()["switches"][0]["p4rt"]
     with strangers(p4rt, 30, None):
         time.sleep(ARBITRATION_S + 1)
-        assert fabric.status()["up"]
+        wait_until(fabric, 10, lambda status: status["up"])  # A busy machine may have missed a probe.
         with strangers(p4rt, 1, 2**100), ExitStack() as stack:
             wait_until(fabric, 10, lambda status: status["up"])
             sum_in_a_new_job(fabric, "after", stack)
