@@ -15,7 +15,7 @@ from simulation.experiments.experiment_file import read_experiment
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 # Their cells are like those of the others.
-ALIKE = ("bandwidth", "consolidation", "fabric-vs-host", "poseidon", "window", "workers")
+ALIKE = ("bandwidth", "consolidation", "fabric-vs-host", "loss", "poseidon", "window", "workers")
 
 
 @pytest.mark.timeout(300)

@@ -223,7 +223,7 @@ def by_hosts() -> Callable[[str, int], list[str]]:
         ),
         ("ring+mcast", signal.SIGKILL),
         pytest.param("mcast", signal.SIGKILL, marks=(pytest.mark.slow, pytest.mark.crossed)),
-        pytest.param("sfb:multicast/ring", signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param("sfb:multicast/ring", signal.SIGKILL, marks=(pytest.mark.slow, pytest.mark.crossed)),
     ],
 )
 def test_what_the_switch_only_multicasts_goes_past_it_until_it_is_back(
