@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from emulation.experiments.packet_counts import marked_packets
 from emulation.experiments.process_times import ProcessTimes
 from emulation.networks.realise import RunningNetwork
 from hostlib.system.machine import cpu_seconds
+from hostlib.system.network_namespace import inside
 from simulation.experiments.experiment_file import Experiment
 
 NS_PER_MS = 1e6
@@ -47,11 +49,13 @@ class Usage:
         links: cable -> bytes (sent, received), as its lower end sees them.
         cpu: share of a core that each switch used, and `machine`, of all cores.
         lack: None on real hosts.
+        marked: packets that hosts received and that a queue had marked (ECN); None if workers alone counted them.
     """
 
     links: Bytes
     cpu: dict[str, float]
     lack: Lack | None = None
+    marked: int | None = None
 
 
 @dataclass(slots=True)
@@ -66,6 +70,7 @@ class Snapshot:
     controller: ProcessTimes
     ranks: dict[tuple[str, int], ProcessTimes]
     this: ProcessTimes
+    marked: int
 
     @classmethod
     def of(cls, fabric: RunningNetwork, ranks: Iterable[tuple[str, int]]) -> Snapshot:
@@ -84,6 +89,7 @@ class Snapshot:
             ProcessTimes.of(fabric.processes["controller"].pid),
             {(name, pid): ProcessTimes.of(pid) for name, pid in ranks},
             ProcessTimes.of(os.getpid()),
+            sum(inside(host.netns, marked_packets) for host in fabric.hosts if host.netns is not None),
         )
 
     def until(self, end: Snapshot) -> Usage:
@@ -109,7 +115,7 @@ class Snapshot:
             own_s / total_s,
             max(0.0, end.busy_s - self.busy_s - own_s) / total_s,
         )
-        return Usage(links, cpu, lack)
+        return Usage(links, cpu, lack, end.marked - self.marked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,7 @@ class Measured:
         lack: see Usage.
         peak_memory_bytes: of a worker's process that trained, the largest; None if none did.
         again: retransmits of a worker over its packets in the busier direction, on the worker where that is most.
-        marked: packets that workers' hosts received and that a queue had marked (ECN).
+        marked: see Usage.
     """
 
     iterations_ms: list[float]
@@ -185,7 +191,7 @@ def measured(
         usage.lack,
         max(report["peak_bytes"] for report in reports) or None,
         max(report["retransmits"] / report["packets"] if report["packets"] else 0.0 for report in reports),
-        sum(report["marked"] for report in reports),
+        usage.marked if usage.marked is not None else sum(report["marked"] for report in reports),
     )
 
 

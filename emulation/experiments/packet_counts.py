@@ -30,8 +30,8 @@ class PacketCounts:
             port: of the torch store, whose connections do not count.
         """
         if engine is not None:
-            return cls(engine["packets_sent"], engine["packets_received"], engine["retransmits"], _marked())
-        return cls(*tcp_segments(leave_out_port=port), tcp_retransmits(leave_out_port=port), _marked())
+            return cls(engine["packets_sent"], engine["packets_received"], engine["retransmits"], marked_packets())
+        return cls(*tcp_segments(leave_out_port=port), tcp_retransmits(leave_out_port=port), marked_packets())
 
     def __sub__(self, other: PacketCounts) -> PacketCounts:
         return PacketCounts(
@@ -49,8 +49,8 @@ class PacketCounts:
         return 0 if multicast else max(self.sent, self.received)
 
 
-def _marked() -> int:
-    """IP packets that said that a queue had grown. Source: RFC 3168; netstat(8), InCEPkts."""
+def marked_packets() -> int:
+    """IP packets so far, of the thread's network namespace, that said that a queue had grown. Source: RFC 3168; netstat(8), InCEPkts."""
     lines = Path("/proc/thread-self/net/netstat").read_text().splitlines()
     names, counts = (line.split() for line in lines if line.startswith("IpExt:"))
     return int(dict(zip(names, counts, strict=True))["InCEPkts"])
