@@ -50,7 +50,10 @@ class PacketCounts:
 
 
 def marked_packets() -> int:
-    """IP packets so far, of the thread's network namespace, that said that a queue had grown. Source: RFC 3168; netstat(8), InCEPkts."""
+    """IP packets so far that said that a queue had grown, in the thread's network namespace.
+
+    Source: RFC 3168; netstat(8), InCEPkts.
+    """
     lines = Path("/proc/thread-self/net/netstat").read_text().splitlines()
     names, counts = (line.split() for line in lines if line.startswith("IpExt:"))
     return int(dict(zip(names, counts, strict=True))["InCEPkts"])

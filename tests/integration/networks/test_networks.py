@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyroute2 import IPRoute
 
-from emulation.experiments.packet_counts import PacketCounts
+from emulation.experiments.packet_counts import marked_packets
 from emulation.experiments.process_times import ProcessTimes
 from emulation.networks.addressing import DATA
 from emulation.networks.cleanup import CleanupRecord
@@ -93,7 +93,7 @@ def test_the_queue_to_a_host_marks_what_two_send_it(how: NetworkKind, mark: tupl
         *sources, last = fabric.hosts
         with ThreadPoolExecutor(len(sources)) as pool:
             list(pool.map(lambda source: stream(source, last, STREAM_BYTES), sources))
-        marked = [at(host, lambda: PacketCounts.of(None, 0).marked) for host in fabric.hosts]
+        marked = [at(host, marked_packets) for host in fabric.hosts]
     assert (marked[2] > 0) == (mark is not None)
     assert marked[:2] == [0, 0], "acknowledgements wait for nobody"
 

@@ -127,21 +127,23 @@ typedef enum { NOT_IP, NOT_CAPABLE, CAPABLE } capable_t;  // whether the sender 
 
 static uint32_t ip_at(const uint8_t *frame) { return load16(frame + 12) == VLAN ? 18 : 14; }
 
-static capable_t capable_of_marks(const uint8_t *frame, uint32_t bytes) {
+// That byte; -1 of a frame that has none.
+static int service_of(const uint8_t *frame, uint32_t bytes) {
     uint32_t at = bytes >= 18 ? ip_at(frame) : 0;
-    if (at == 0 || bytes < at + 20) return NOT_IP;
+    if (at == 0 || bytes < at + 20) return -1;
     uint32_t type = load16(frame + at - 2), first = load16(frame + at);
-    if (type == IPV4) return (first & ECN) == 0 ? NOT_CAPABLE : CAPABLE;
-    if (type == IPV6) return (first >> 4 & ECN) == 0 ? NOT_CAPABLE : CAPABLE;
-    return NOT_IP;
+    return type == IPV4 ? (int)(first & 0xff) : type == IPV6 ? (int)(first >> 4 & 0xff) : -1;
+}
+
+static capable_t capable_of_marks(const uint8_t *frame, uint32_t bytes) {
+    int service = service_of(frame, bytes);
+    return service < 0 ? NOT_IP : (service & ECN) == 0 ? NOT_CAPABLE : CAPABLE;
 }
 
 // A frame's class by its DSCP (RFC 2474): the first three bits of that byte, as class selectors have them.
 static uint32_t class_of(const uint8_t *frame, uint32_t bytes) {
-    uint32_t at = bytes >= 18 ? ip_at(frame) : 0;
-    if (at == 0 || bytes < at + 20) return 0;
-    uint32_t type = load16(frame + at - 2), first = load16(frame + at);
-    return type == IPV4 ? first >> 5 & 7 : type == IPV6 ? first >> 9 & 7 : 0;
+    int service = service_of(frame, bytes);
+    return service < 0 ? 0 : (uint32_t)service >> 5;
 }
 
 // Has a frame of such a sender say that it met a queue.
