@@ -9,6 +9,12 @@
 #include "wire/progress.h"
 
 namespace netfold {
+namespace {
+
+// How long a source waits for others whose messages are expected, at least.
+constexpr std::int64_t PATIENCE_NS = 1 * MILLISECOND_NS;
+
+}  // namespace
 
 // All others wait for a chunk, and its source for what a receiver asks: neither need leave behind this host's own sums.
 Multicaster::Multicaster(const std::string &address, std::uint16_t port)
@@ -126,7 +132,7 @@ void Multicaster::run() {
             if (stream.source) stream.source->send(way_, Socket::BATCH, finished_);
         const std::int64_t before = now_ns();
         for (Stream &stream : streams_)
-            if (stream.receiver) stream.receiver->ask(way_, before);
+            if (stream.receiver && stream.receiver->ask(way_, before)) lead_.lost(before, way_.stats.rtt_ns);
         way_.stats.refused += socket_->flush();
         show();
         const bool busy =
@@ -145,7 +151,7 @@ void Multicaster::take() {
     for (const Asked &asked : asked_) {
         Stream &stream = streams_[asked.stream];
         if (stream.source)
-            stream.source->submit(asked.message);
+            stream.source->submit(asked.message, now);
         else
             stream.receiver->submit(asked.message, now, finished_);
     }
@@ -155,12 +161,16 @@ void Multicaster::take() {
 // A link to a receiver has chunks of all sources, and its queue treats them alike only as long as they send alike. A
 // source that got ahead would leave its own host's link idle, since the others have less of it; and once it is through,
 // the others cannot make up for that. So it goes on when the streams that arrive here have got on as far, to within
-// half a window. A stream that has stopped for a while holds nobody up: its receivers may wait for this one.
+// half a window, or less of each where they are many. A stream that has stopped for a while holds nobody up: its
+// receivers may wait for this one.
+//
+// Sources that begin have nothing yet to go by, and would all send a window at once.
 void Multicaster::keep_in_step() {
     const std::int64_t now = now_ns();
     for (Stream &mine : streams_) {
         if (!mine.source) continue;
-        std::uint64_t below = UINT64_MAX;
+        const bool begins = !mine.source->idle() && now < begins_until_ns(*mine.source);
+        std::size_t others = 0;
         for (Stream &other : streams_) {
             if (!other.receiver) continue;
             const bool arrives = !mine.source->idle() && now < other.receiver->arrives_until_ns();
@@ -169,12 +179,24 @@ void Multicaster::keep_in_step() {
                 other.reached = other.receiver->reached();
             }
             other.together = arrives;
-            if (!arrives) continue;
-            const auto lead = static_cast<std::uint64_t>(other.pool().slots) / 2;
-            below = std::min(below, other.sent + (other.receiver->reached() - other.reached) + lead);
+            others += other.is_awaited(begins);
+        }
+        std::uint64_t below = UINT64_MAX;
+        for (const Stream &other : streams_) {
+            if (!other.receiver || !other.is_awaited(begins)) continue;
+            const auto half = static_cast<std::uint64_t>(other.pool().slots) / 2;
+            const std::uint64_t lead = std::min(half, lead_.of_each(others));
+            if (other.together)
+                below = std::min(below, other.sent + (other.receiver->reached() - other.reached) + lead);
+            else if (lead < half)
+                below = std::min(below, mine.source->began_at() + lead);
         }
         mine.source->keep_below(below);
     }
+}
+
+std::int64_t Multicaster::begins_until_ns(const Source &source) const {
+    return source.began_ns() + 2 * way_.stats.rtt_ns + PATIENCE_NS;
 }
 
 std::int64_t Multicaster::wake_ns() const {
@@ -185,9 +207,9 @@ std::int64_t Multicaster::wake_ns() const {
     });
     for (const Stream &stream : streams_) {
         if (stream.source && stream.source->may_send()) return now;
-        if (!stream.receiver) continue;
-        wake = std::min(wake, stream.receiver->due_ns());
-        const std::int64_t until = stream.receiver->arrives_until_ns();
+        if (stream.receiver) wake = std::min(wake, stream.receiver->due_ns());
+        const std::int64_t until =
+            stream.receiver ? stream.receiver->arrives_until_ns() : begins_until_ns(*stream.source);
         if (held && until > now) wake = std::min(wake, until);
     }
     return wake;
@@ -211,7 +233,7 @@ void Multicaster::handle(int i, std::int64_t now) {
         if (static_cast<unsigned>(header.slot) - stream.pool().first_slot >= static_cast<unsigned>(stream.pool().slots))
             continue;
         if (stream.receiver && header.operation == layout::OPERATION_CHUNK) {
-            stream.receiver->handle(way_, header, vector, now, finished_);
+            if (stream.receiver->handle(way_, header, vector, now, finished_)) lead_.came();
             return;
         }
         if (!acknowledges && (header.operation != layout::OPERATION_NACK || !stream.source)) continue;

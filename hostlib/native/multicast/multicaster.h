@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "multicast/lead.h"
 #include "multicast/receiver.h"
 #include "multicast/source.h"
 #include "multicast/stream.h"
@@ -72,6 +73,8 @@ private:
 
         const Pool &pool() const { return source ? source->pool() : receiver->pool(); }
         bool idle() const { return source ? source->idle() : receiver->idle(); }
+        // Whether a source goes by this stream; `begins`: the source, just now.
+        bool is_awaited(bool begins) const { return receiver && (together || (begins && !receiver->idle())); }
     };
     struct Asked {
         std::size_t stream;
@@ -88,6 +91,7 @@ private:
     void run();
     void take();
     void keep_in_step();
+    std::int64_t begins_until_ns(const Source &source) const;
     std::int64_t wake_ns() const;
     void handle(int i, std::int64_t now);
     void show();
@@ -96,6 +100,7 @@ private:
     const std::unique_ptr<Socket> socket_;
     Way way_;
     std::vector<Stream> streams_;
+    Lead lead_;
     std::vector<std::uint64_t> finished_;
 
     // Shared with callers.

@@ -36,27 +36,28 @@ void Receiver::submit(const Message &message, std::int64_t now, std::vector<std:
     advance(finished);
 }
 
-void Receiver::handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now,
+bool Receiver::handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now,
                       std::vector<std::uint64_t> &finished) {
     const std::uint64_t index = static_cast<std::uint64_t>(header.slot - pool_.first_slot);
     const std::uint64_t position = next_ + (index + slots() - next_ % slots()) % slots();
     Slot &its = slot(position);
     if (its.here || header.generation != static_cast<std::uint32_t>(position / slots())) {
         way.stats.duplicates++;
-        return;
+        return false;
     }
     const std::uint32_t off_by = way.off_by(header, vector);
     if (off_by != 0 || header.exponent != 0 || header.next_exponent != 0) {
         way.stats.damaged++;  // Treated as lost.
         // A chunk that was damaged on its way to the switch is stored there, and every repetition is damaged, too.
         if (its.damage.notice(off_by, header.next_exponent)) way.stats.spoiled++;
-        return;
+        return false;
     }
     measure(position, its, now);
     notice_holes(position + 1, now);
     came_ns_ = now;
     its.here = true;
     its.damage.forget();
+    const bool first = !its.asked;
     if (position < submitted_)
         deliver(position, vector);
     else
@@ -65,10 +66,13 @@ void Receiver::handle(Way &way, const Header &header, const std::uint8_t *vector
     way.stats.chunks++;
     probe_timeout_ns_ = timeouts_.first_ns(round_trip_);
     probe_due_ns_ = now + probe_timeout_ns_;
+    return first;
 }
 
 // What it has sent and has not come is lost, or is still on its way.
 void Receiver::source_is_at(std::uint64_t position, std::int64_t now) {
+    if (questions_ == 1) measured(now - questioned_ns_);
+    questions_ = 0;
     if (position <= next_ + slots()) notice_holes(position, now);
 }
 
@@ -95,21 +99,26 @@ void Receiver::notice_holes(std::uint64_t end, std::int64_t now) {
     }
 }
 
-// Round trips: from a NACK to its chunk; and from the permission to send to the first chunk that it allowed, if the
-// previous chunk belonged to the same message. Otherwise the source may have had nothing to send.
+// Round trips: from a question to its answer; from a NACK to its chunk; and from the permission to send to the first
+// chunk that it allowed, if part of that message had come by then. Otherwise the source may have had nothing to send.
 void Receiver::measure(std::uint64_t position, const Slot &slot, std::int64_t now) {
-    if (slot.asked_ns != 0) round_trip_.measure(std::max<std::int64_t>(now - slot.asked_ns, 1));
+    if (slot.asked_ns != 0) measured(now - slot.asked_ns);
     if (told_ns_ == 0 || position < allowed_) return;
     const auto message = std::find_if(messages_.begin(), messages_.end(),
                                       [position](const Message &each) { return position < each.end; });
-    if (message != messages_.end() && message->first < position && position == allowed_ && !slot.asked)
-        round_trip_.measure(std::max<std::int64_t>(now - told_ns_, 1));
+    if (message != messages_.end() && message->first + slots() < allowed_ && position == allowed_ && !slot.asked)
+        measured(now - told_ns_);
     told_ns_ = 0;
+}
+
+void Receiver::measured(std::int64_t sample_ns) {
+    round_trip_.measure(std::max<std::int64_t>(sample_ns, 1));
+    timeouts_.measured();
 }
 
 // ---- requests ------------------------------------------------------------------------------------------------------
 
-void Receiver::ask(Way &way, std::int64_t now) {
+bool Receiver::ask(Way &way, std::int64_t now) {
     if (next_ - told_ >= std::max<std::uint64_t>(slots() / 2, 1)) {
         if (told_ns_ == 0) {
             allowed_ = told_ + slots();
@@ -118,16 +127,17 @@ void Receiver::ask(Way &way, std::int64_t now) {
         way.tell(source_, pool_, {rank_, next_}, true);
         told_ = next_;
     }
-    if (has_holes())
-        ask_for_holes(way, now);
-    else if (!idle() && now >= probe_due_ns_)
-        probe(way, now);
+    if (has_holes()) return ask_for_holes(way, now);
+    if (!idle() && now >= probe_due_ns_) probe(way, now);
+    return false;
 }
 
-void Receiver::ask_for_holes(Way &way, std::int64_t now) {
+bool Receiver::ask_for_holes(Way &way, std::int64_t now) {
+    bool first = false, again = false;
     for (std::uint64_t position = next_; position < beyond_; position++) {
         Slot &its = slot(position);
         if (its.here || now < its.due_ns) continue;
+        (its.asked ? again : first) = true;
         its.asked_ns = its.asked ? 0 : now;
         its.asked = true;
         its.due_ns = now + its.timeout_ns;
@@ -135,6 +145,8 @@ void Receiver::ask_for_holes(Way &way, std::int64_t now) {
         way.stats.retransmits++;
         nack(way, position);
     }
+    if (again) timeouts_.back_off(round_trip_, now);
+    return first;
 }
 
 // Nothing has arrived that indicates a loss. Either the last chunks or this receiver's permission to go on were lost,
@@ -144,6 +156,8 @@ void Receiver::probe(Way &way, std::int64_t now) {
     way.tell(source_, pool_, {rank_, next_}, true, layout::FLAG_AGAIN);
     told_ = next_;
     told_ns_ = 0;
+    questions_++;
+    questioned_ns_ = now;
     probe_due_ns_ = now + probe_timeout_ns_;
     probe_timeout_ns_ = timeouts_.next_ns(round_trip_, probe_timeout_ns_);
     way.stats.retransmits++;

@@ -23,12 +23,13 @@ public:
 
     // Tickets of complete messages are appended to `finished`.
     void submit(const Message &message, std::int64_t now, std::vector<std::uint64_t> &finished);
-    void handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now,
+    // Returns whether it is a chunk that was not here and had not been asked for.
+    bool handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now,
                 std::vector<std::uint64_t> &finished);
     // The source says that it has sent everything before a position.
     void source_is_at(std::uint64_t position, std::int64_t now);
-    // Send the requests that are due.
-    void ask(Way &way, std::int64_t now);
+    // Sends the requests that are due. Returns whether a chunk is among them that had not been asked for.
+    bool ask(Way &way, std::int64_t now);
     // When the next request is due; INT64_MAX for never.
     std::int64_t due_ns() const;
     bool idle() const { return next_ == submitted_; }
@@ -64,7 +65,8 @@ private:
     // `end`: one past what is known to have been sent.
     void notice_holes(std::uint64_t end, std::int64_t now);
     void measure(std::uint64_t position, const Slot &slot, std::int64_t now);
-    void ask_for_holes(Way &way, std::int64_t now);
+    void measured(std::int64_t sample_ns);
+    bool ask_for_holes(Way &way, std::int64_t now);
     void probe(Way &way, std::int64_t now);
     void nack(Way &way, std::uint64_t position);
 
@@ -82,6 +84,8 @@ private:
     std::int64_t told_ns_ = 0;     // start of the current round-trip measurement; 0: none
     std::uint64_t allowed_ = 0;    // the first position that this report allows
     std::int64_t probe_due_ns_ = 0, probe_timeout_ns_ = 0;
+    int questions_ = 0;  // without an answer
+    std::int64_t questioned_ns_ = 0;
     std::int64_t came_ns_ = 0;  // when the last chunk did that was not here yet
     RoundTrip round_trip_;
     Timeouts timeouts_;

@@ -23,7 +23,11 @@ Source::Source(const Pool &pool, const std::vector<std::uint16_t> &receivers, co
     for (std::size_t i = 0; i < receivers.size(); i++) receivers_[receivers[i]] = {0, ends[i]};
 }
 
-void Source::submit(const Message &message) {
+void Source::submit(const Message &message, std::int64_t now) {
+    if (idle()) {
+        began_at_ = submitted_;
+        began_ns_ = now;
+    }
     Message placed = message;
     placed.first = submitted_;
     placed.end = submitted_ += (message.bytes + vector_bytes_ - 1) / vector_bytes_;

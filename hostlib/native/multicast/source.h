@@ -18,7 +18,7 @@ public:
     Source(const Pool &pool, const std::vector<std::uint16_t> &receivers, const std::vector<sockaddr_in> &ends,
            std::size_t vector_bytes);
 
-    void submit(const Message &message);
+    void submit(const Message &message, std::int64_t now);
     // Sends what the window allows, up to a number of packets. Tickets of completely sent messages are appended to
     // `finished`.
     void send(Way &way, int most, std::vector<std::uint64_t> &finished);
@@ -28,6 +28,9 @@ public:
     // Positions from this one on wait for other streams.
     void keep_below(std::uint64_t position) { below_ = position; }
     bool idle() const { return messages_.empty(); }
+    // When it last had something to send after it had nothing, and the first position of that.
+    std::int64_t began_ns() const { return began_ns_; }
+    std::uint64_t began_at() const { return began_at_; }
     // Handles a receiver's NACK or acknowledgement with a valid check word: its progress, and the chunk that it lacks,
     // or its question how far this source is.
     void handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now);
@@ -60,6 +63,8 @@ private:
     std::uint64_t granted_ = 0;                    // every receiver has all positions before this one
     std::uint64_t next_ = 0, submitted_ = 0;       // positions: the next to be sent, the next message's first
     std::uint64_t below_ = UINT64_MAX;
+    std::uint64_t began_at_ = 0;
+    std::int64_t began_ns_ = 0;
     std::deque<Message> messages_;
     std::vector<std::uint8_t> kept_;  // the vectors of the last positions, by slot
     std::vector<Sent> sent_;

@@ -23,7 +23,7 @@ ELEMENTS, FIRST_SLOT, SLOTS = elements(8), 16, 8
 BYTES = 4 * ELEMENTS
 JOB, EPOCH, RANK, SENDER = 7, 9, 1, 2
 RECEIVERS = [0, 1]
-SOON_S, NEVER_S = 5.0, 0.15
+SOON_S, NEVER_S, PAUSE_S = 5.0, 0.15, 0.2
 CS6 = 48 << 2  # a DSCP (RFC 2474), in the type of service
 SO_RCVPRIORITY = 82  # of asm-generic/socket.h
 TYPE_OF_SERVICE, PRIORITY = (socket.IPPROTO_IP, socket.IP_TOS), (socket.SOL_SOCKET, socket.SO_PRIORITY)
@@ -393,6 +393,31 @@ def test_a_hole_is_asked_for_and_again_until_it_is_filled(bench: Bench) -> None:
     assert bench.host.wait(ticket, SOON_S)
     assert np.array_equal(into, contents(4))
     assert bench.host.stats()["damaged"] == 1
+
+
+def test_a_round_trip_is_from_a_question_to_its_answer(bench: Bench) -> None:
+    """Of a question that is the only one: else nobody knows which of them is answered."""
+    bench.configure(source=False)
+    bench.host.receive(0, np.zeros(BYTES, np.uint8))
+    give_up = time.monotonic() + 4 * SOON_S
+    while bench.host.stats()["rtt_ns"] == 0:
+        assert time.monotonic() < give_up
+        while bench.told(PAUSE_S) is not None:
+            pass
+        bench.answer(0)
+    assert bench.host.stats()["rtt_ns"] >= 0.9e9 * PAUSE_S
+
+
+def test_a_pause_between_messages_is_no_round_trip(bench: Bench) -> None:
+    bench.configure(source=False)
+    message = SLOTS + SLOTS // 2
+    for first in (0, message):
+        ticket = bench.host.receive(0, np.zeros(message * BYTES, np.uint8))
+        for position in range(first, first + message):
+            bench.send(chunk(position))
+        assert bench.host.wait(ticket, SOON_S)
+        time.sleep(PAUSE_S)
+    assert bench.host.stats()["rtt_ns"] < 0.9e9 * PAUSE_S / 8
 
 
 def test_a_receiver_that_waits_asks_its_source_and_then_the_switch_for_what_was_sent(bench: Bench) -> None:
