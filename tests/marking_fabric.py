@@ -17,6 +17,7 @@ class MarkingFabric:
     """Answers contributions in flights: what has come before it is quiet for a while, at once.
 
     Attributes:
+        quiet_s: for how long nothing may come, before a flight is over.
         answered: results that were sent.
         types: the contributions' types of service.
     """
@@ -26,6 +27,7 @@ class MarkingFabric:
         self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
         self._socket.bind((address, 0))
         self.port: int = self._socket.getsockname()[1]
+        self.quiet_s = QUIET_S
         self.answered = 0
         self.types: set[int] = set()
 
@@ -38,7 +40,7 @@ class MarkingFabric:
                 data, control, _, source = self._socket.recvmsg(65536, 64)
                 self.types.update(each[2][0] for each in control if each[:2] == (socket.IPPROTO_IP, socket.IP_TOS))
                 found.append((data, source))
-                self._socket.settimeout(QUIET_S)
+                self._socket.settimeout(self.quiet_s)
         except TimeoutError:
             return found
 

@@ -306,7 +306,8 @@ void Lane::probe() {
     count_sent();
 }
 
-// Acknowledgements come several at a time, and lanes take turns on a link.
+// Where little may be outstanding, or what comes waits in a long queue, the next result is due later than a round trip
+// that was measured before says. And acknowledgements come several at a time, and lanes take turns on a link.
 std::int64_t Lane::first_tail_ns() const { return std::max(timeouts_.first_tail_ns(round_trip_), 4 * gap_ns_); }
 
 // Others of this host wait for the same interface, whose queue is first come, first served. So only what it sends in a
@@ -489,6 +490,7 @@ void Lane::handle(int i, std::int64_t now) {
         if (slot.damage.notice(off_by, header.next_exponent)) stats_.spoiled++;
         return;
     }
+    measure_gap(now);
     time(slot, now);
     if (socket_->marked(i)) congestion_.marked(slot.sent_ns, now);
     finish(index, packet + layout::HEADER_BYTES, *next_code);
@@ -503,6 +505,10 @@ void Lane::came_again(Slot &slot, std::uint32_t generation, std::int64_t now) {
         measure(now - slot.probed_ns, now);
         slot.probed_ns = ANSWERED;
     }
+}
+
+void Lane::measure_gap(std::int64_t now) {
+    if (heard_ns_ != 0) gap_ns_ += (now - came_ns_ - gap_ns_) / 8;
 }
 
 // An overtaken result measures how long a loss took to repair, not the round trip. Of packets that were sent again,
@@ -521,7 +527,8 @@ void Lane::time(const Slot &slot, std::int64_t now) {
     }
     if (round_trip_.known()) congestion_.answered(open_ >= congestion_.size());
     if (answered) answered_ns_ = slot.sent_ns;
-    if (answered || verdict_due_ns_ != NEVER_NS) verdict_due_ns_ = now + round_trip_.reordering_ns();
+    if (answered || verdict_due_ns_ != NEVER_NS)
+        verdict_due_ns_ = now + std::max(round_trip_.reordering_ns(), 2 * gap_ns_);
     heard_ns_ = came_ns_ = now;
     tail_timeout_ns_ = first_tail_ns();
     tail_due_ns_ = now + tail_timeout_ns_;
@@ -543,7 +550,7 @@ void Lane::take_acknowledgements(const std::uint8_t *packet, std::size_t bytes, 
         stats_.damaged++;
         return;
     }
-    if (heard_ns_ != 0) gap_ns_ += (now - came_ns_ - gap_ns_) / 8;
+    measure_gap(now);
     for (std::size_t i = 0; i < header.element_count; i++) {
         const Acknowledged entry = read_entry(entries + i * ENTRY_BYTES);
         const unsigned index = static_cast<unsigned>(entry.slot) - pool_.first_slot;

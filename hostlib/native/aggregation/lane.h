@@ -150,6 +150,7 @@ private:
     void handle(int i, std::int64_t now);
     void take_acknowledgements(const std::uint8_t *packet, std::size_t bytes, std::int64_t now);
     void came_again(Slot &slot, std::uint32_t generation, std::int64_t now);
+    void measure_gap(std::int64_t now);
     void time(const Slot &slot, std::int64_t now);
     std::int64_t first_tail_ns() const;
     Limit limit(const Slot &slot) const;
@@ -185,7 +186,7 @@ private:
     std::int64_t tail_due_ns_ = 0, tail_timeout_ns_ = 0;  // without a result until then, the lowest is asked for
     std::uint64_t shared_chunks_ = 0;                     // results, and the time, when the interface was last shared
     std::int64_t shared_ns_ = 0;
-    std::int64_t gap_ns_ = 0;         // between acknowledgements, on average
+    std::int64_t gap_ns_ = 0;         // between datagrams with results or acknowledgements, on average
     std::int64_t overtaking_ns_ = 0;  // send time of the latest packet whose result has arrived
     // What was asked for has come: send time of the question, and when everything sent before counts as lost.
     std::int64_t answered_ns_ = 0, verdict_due_ns_ = NEVER_NS;
