@@ -11,6 +11,7 @@ namespace netfold {
 
 // Additive increase, multiplicative decrease, once per round trip (RFC 5681). The decrease is CUBIC's, and the increase
 // what CUBIC has beside Reno, for as many bytes as a stream of full frames gets in the same queue (RFC 9438, 4.3).
+// Where our packets are longer than such frames the network's MTU is larger, and other frames are as long.
 //
 // Switches that mark packets (ECN) tell of a queue before it is full, and nothing has to be sent again.
 //
@@ -23,7 +24,7 @@ public:
     // `start`.
     CongestionWindow(int most, int fixed, int start, std::size_t packet_bytes)
         : fixed_(fixed != 0), most_(fixed_ ? fixed : most), packets_(std::min(most_, start)), threshold_(most_) {
-        const double ratio = FULL_BYTES / static_cast<double>(packet_bytes);
+        const double ratio = std::max(FULL_BYTES / static_cast<double>(packet_bytes), 1.0);
         increase_ = INCREASE * ratio * ratio;
     }
 
@@ -59,7 +60,7 @@ private:
     }
 
     static constexpr double DECREASE = 0.7, INCREASE = 3 * (1 - DECREASE) / (1 + DECREASE), LEAST = 2;
-    static constexpr double FULL_BYTES = 1514;               // a frame of other traffic
+    static constexpr double FULL_BYTES = 1514;               // a frame of other traffic, unless ours are longer
     static constexpr double LOSSES_OF = 64, MUCH = 1.0 / 8;  // of so many packets, on average
     static constexpr std::int64_t QUEUE_NS = MILLISECOND_NS / 4;
 
