@@ -6,7 +6,7 @@ import os
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from emulation.experiments.packet_counts import marked_packets
@@ -133,6 +133,7 @@ class Measured:
         peak_memory_bytes: of a worker's process that trained, the largest; None if none did.
         again: retransmits of a worker over its packets in the busier direction, on the worker where that is most.
         marked: see Usage.
+        engines: worker -> what its packet engines counted; workers without any are left out.
     """
 
     iterations_ms: list[float]
@@ -146,6 +147,7 @@ class Measured:
     peak_memory_bytes: int | None = None
     again: float = 0.0
     marked: int = 0
+    engines: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def iteration_ms(self) -> float:
@@ -192,6 +194,7 @@ def measured(
         max(report["peak_bytes"] for report in reports) or None,
         max(report["retransmits"] / report["packets"] if report["packets"] else 0.0 for report in reports),
         usage.marked if usage.marked is not None else sum(report["marked"] for report in reports),
+        {f"worker{number}": report["engine"] for number, report in enumerate(reports) if report["engine"] is not None},
     )
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from hostlib.system.tcp_counters import tcp_retransmits, tcp_segments
 
+GAUGES = frozenset({"window", "rtt_ns"})  # of an engine: they have a present value
+
 
 @dataclass(frozen=True, slots=True)
 class PacketCounts:
@@ -47,6 +49,13 @@ class PacketCounts:
         0 if they are none: receivers of multicasts count NACKs, which they also send while a source has nothing for them yet.
         """
         return 0 if multicast else max(self.sent, self.received)
+
+
+def engine_counts(engine: Mapping[str, int] | None, before: Mapping[str, int] | None) -> dict[str, int] | None:
+    """What packet engines counted since `before`, and their present window (packets) and round trip (ns)."""
+    if engine is None:
+        return None
+    return {name: count - (0 if name in GAUGES else (before or {}).get(name, 0)) for name, count in engine.items()}
 
 
 def marked_packets() -> int:

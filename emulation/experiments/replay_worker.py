@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from emulation.experiments.packet_counts import PacketCounts
+from emulation.experiments.packet_counts import PacketCounts, engine_counts
 from emulation.experiments.replayed_exchanges import Exchanges, serve_exchanges
 from emulation.experiments.replayed_tensors import ReplayedTensors
 from emulation.experiments.worker_options import DONE, MEASURED, WARM_UP, ReplayOptions
@@ -50,6 +50,7 @@ class WorkerReport:
         marked: received during them by its host, which said that a queue had grown (ECN).
         link_sent, link_received: bytes on Gloo's interface during them, if the interface is known.
         mismatches: elements that are not what they must be.
+        engine: what its packet engines counted meanwhile (engine_counts); None without any.
         peak_bytes: of this process's resident memory, if it trained; 0 if it did not.
     """
 
@@ -65,6 +66,7 @@ class WorkerReport:
     link_sent: int | None = None
     link_received: int | None = None
     mismatches: int = 0
+    engine: dict[str, int] | None = None
     peak_bytes: int = 0
 
 
@@ -184,9 +186,10 @@ class Worker:
         """
         self._iterations(barrier.at(WARM_UP), self.options.warm_up)
         self.report = WorkerReport(self.report.rank, start_ns=barrier.at(MEASURED))
-        before, carried = self._packets(here), carried_bytes()
+        begun, before, carried = self.tensors.stats(), self._packets(here), carried_bytes()
         self.report.ends_ns = self._iterations(self.report.start_ns, self.options.iterations)
         packets = self._packets(here) - before
+        self.report.engine = engine_counts(self.tensors.stats(), begun)
         self.report.packets, self.report.retransmits = packets.busier(self.tensors.multicasts), packets.again
         self.report.marked = packets.marked
         if carried is not None and (end := carried_bytes()) is not None:

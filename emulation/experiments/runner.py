@@ -393,6 +393,7 @@ def detail_of(cell: Cell, measured: Measured) -> Row:
         "iterations_ms": measured.iterations_ms,
         "timeline": measured.timeline,
         "links": measured.links,
+        "engines": measured.engines,
     }
 
 

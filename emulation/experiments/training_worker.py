@@ -54,7 +54,7 @@ def train_measured(training: TrainingOptions, here: LaunchEnvironment) -> Worker
     result = train(options, here, saw)
     report.peak_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # An engine's counters are of the whole run, warm-up included.
-    engine = result["engine"][here.rank]
+    engine = report.engine = result["engine"][here.rank]
     multicasts = choose(options.mechanism).multicasts
     packets = done - begun if engine is None else PacketCounts.of(engine, here.port)
     report.packets, report.retransmits = packets.busier(multicasts), packets.again
