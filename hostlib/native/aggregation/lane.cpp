@@ -24,6 +24,8 @@ constexpr std::size_t LEAST_BELOW = 32 << 10;
 // Packets outstanding while no round trip is known. More might queue for longer than the first timeout; then all would
 // be sent again, and none could be measured.
 constexpr int UNMEASURED = 8;
+// Between results, as far as a rank waits for them. Four of these are how long it waits between its questions at most.
+constexpr std::int64_t LONGEST_GAP_NS = 25 * MILLISECOND_NS;
 // Of Ethernet, IPv4, UDP and the slot protocol.
 constexpr std::size_t FRAME_HEADERS = 14 + 20 + 8 + layout::HEADER_BYTES;
 
@@ -308,7 +310,10 @@ void Lane::probe() {
 
 // Where little may be outstanding, or what comes waits in a long queue, the next result is due later than a round trip
 // that was measured before says. And acknowledgements come several at a time, and lanes take turns on a link.
-std::int64_t Lane::first_tail_ns() const { return std::max(timeouts_.first_tail_ns(round_trip_), 4 * gap_ns_); }
+std::int64_t Lane::first_tail_ns() const { return std::max(timeouts_.first_tail_ns(round_trip_), 4 * usual_gap_ns()); }
+
+// With losses a gap is as long as it takes to ask, and that would be as long as the gaps before: so it has a limit.
+std::int64_t Lane::usual_gap_ns() const { return pool_.acknowledged ? gap_ns_ : std::min(gap_ns_, LONGEST_GAP_NS); }
 
 // Others of this host wait for the same interface, whose queue is first come, first served. So only what it sends in a
 // millisecond waits there, as TCP keeps it (TCP_SMALL_QUEUE, net/ipv4/tcp_output.c in Linux).
@@ -528,7 +533,7 @@ void Lane::time(const Slot &slot, std::int64_t now) {
     if (round_trip_.known()) congestion_.answered(open_ >= congestion_.size());
     if (answered) answered_ns_ = slot.sent_ns;
     if (answered || verdict_due_ns_ != NEVER_NS)
-        verdict_due_ns_ = now + std::max(round_trip_.reordering_ns(), 2 * gap_ns_);
+        verdict_due_ns_ = now + std::max(round_trip_.reordering_ns(), 2 * usual_gap_ns());
     heard_ns_ = came_ns_ = now;
     tail_timeout_ns_ = first_tail_ns();
     tail_due_ns_ = now + tail_timeout_ns_;

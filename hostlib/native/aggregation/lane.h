@@ -153,6 +153,7 @@ private:
     void measure_gap(std::int64_t now);
     void time(const Slot &slot, std::int64_t now);
     std::int64_t first_tail_ns() const;
+    std::int64_t usual_gap_ns() const;
     Limit limit(const Slot &slot) const;
     void finish(std::size_t index, const std::uint8_t *wire, std::uint16_t next_code);
     void free_slot(Slot &slot, std::uint16_t next_code);
