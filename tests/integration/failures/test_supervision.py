@@ -232,13 +232,13 @@ def strangers(p4rt: str, count: int, election_id: int | None) -> Iterator[None]:
 
 
 def test_a_stranger_with_the_highest_election_id_loses_the_switch_again(start_fabric: Callable[..., Fabric]) -> None:
-    fabric = start_fabric(*ELEMENTS)
+    fabric, start_s = timed(start_fabric)
     with ExitStack() as stack:
         sum_in_a_new_job(fabric, "before", stack)
         pid = pid_of(fabric, "switch")
         with strangers(fabric.status()["switches"][0]["p4rt"], 1, 2**128 - 1):
             wait_until(fabric, 3, lambda status: not status["up"])
-            wait_until(fabric, 10, lambda status: status["up"])
+            wait_until(fabric, RECOVERED_S + start_s, lambda status: status["up"])
         assert pid_of(fabric, "switch") != pid
         sum_in_a_new_job(fabric, "after", stack)
 
