@@ -186,10 +186,12 @@ class Worker:
         """
         self._iterations(barrier.at(WARM_UP), self.options.warm_up)
         self.report = WorkerReport(self.report.rank, start_ns=barrier.at(MEASURED))
-        begun, before, carried = self.tensors.stats(), self._packets(here), carried_bytes()
+        begun, carried = self.tensors.stats(), carried_bytes()
+        before = PacketCounts.of(begun, here.port)
         self.report.ends_ns = self._iterations(self.report.start_ns, self.options.iterations)
-        packets = self._packets(here) - before
-        self.report.engine = engine_counts(self.tensors.stats(), begun)
+        done = self.tensors.stats()
+        packets = PacketCounts.of(done, here.port) - before
+        self.report.engine = engine_counts(done, begun)
         self.report.packets, self.report.retransmits = packets.busier(self.tensors.multicasts), packets.again
         self.report.marked = packets.marked
         if carried is not None and (end := carried_bytes()) is not None:
@@ -211,9 +213,6 @@ class Worker:
                 self._was_late(late_ns)
             self.report.latest_ns.append(self._latest_ns)
         return ends
-
-    def _packets(self, here: LaunchEnvironment) -> PacketCounts:
-        return PacketCounts.of(self.tensors.stats(), here.port)
 
 
 def carried_bytes() -> tuple[int, int] | None:
