@@ -9,7 +9,7 @@ from emulation.errors import ProgramError
 from emulation.switch.compiler.bmv2_json import Action, Field, Header, Program, Stack, c_name, source
 from emulation.switch.compiler.expressions import NARROW, WIDE, Code, Expressions, assign, unsigned
 from emulation.switch.compiler.header_writer import linkage
-from emulation.switch.compiler.loop_folding import fold
+from emulation.switch.compiler.late_headers import LateHeaders
 
 Parameters = list[dict[str, Any]]
 
@@ -22,8 +22,8 @@ def _combined(op: str, parameters: Parameters) -> dict[str, Any]:
 class PrimitiveWriter:
     """Generates the actions of one program."""
 
-    def __init__(self, program: Program, expressions: Expressions) -> None:
-        self.program, self.expressions = program, expressions
+    def __init__(self, program: Program, expressions: Expressions, late: LateHeaders) -> None:
+        self.program, self.expressions, self.late = program, expressions, late
         self.counters = {c["name"]: c for c in program.counters}
         self.meters = {m["name"]: m for m in program.meters}
         self.writers: dict[str, Callable[[Parameters, Action], list[str]]] = {
@@ -85,7 +85,7 @@ class PrimitiveWriter:
         if len(action.primitives) in labels:
             lines.append(f"p{len(action.primitives)}:;")
         where = next((source(p) for p in action.primitives if source(p)), "")
-        body = "\n".join("    " + line for line in fold(lines))
+        body = "\n".join("    " + line for line in self.late.fold(lines))
         return (
             f"// {action.name}{f'  {where}' if where else ''}\n"
             f"static {linkage(body)} void action_{action.id}(context_t *restrict c, const uint64_t *restrict d) {{\n"

@@ -227,6 +227,10 @@ class Table:
         return out
 
     @property
+    def exact(self) -> bool:
+        return all(key.kind == "exact" for key in self.keys)
+
+    @property
     def ranges(self) -> bool:
         return any(key.kind == "range" for key in self.keys)
 

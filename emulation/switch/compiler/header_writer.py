@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 
 from emulation.errors import ProgramError
 from emulation.switch.compiler.bmv2_json import Field, HeaderType, Program, c_name, c_type
+from emulation.switch.compiler.late_headers import LateHeaders
 from emulation.switch.compiler.loop_folding import INDEX, fold
 
 WHOLE = range(8, 65, 8)  # widths that runtime.h loads and stores at once if aligned to bytes
 
 
-def declare(program: Program) -> str:
+def declare(program: Program, late: LateHeaders) -> str:
     """Structs of all types, and of all instances together (`headers_t`) with the stacks' next indices."""
-    out = [_struct(kind) for kind in program.types.values()]
+    out = [_struct(kind, late.has(kind)) for kind in program.types.values()]
     for name, members in program.union_types.items():
         fields = " ".join(f"h_{kind.c_name} m_{c_name(member)};" for member, kind in members.items())
         out.append(f"typedef struct {{ {fields} }} u_{c_name(name)};")
@@ -27,8 +27,8 @@ def declare(program: Program) -> str:
     return "\n".join([*out, "    char none;", "} stacks_next_t;"])
 
 
-def _struct(kind: HeaderType) -> str:
-    members: dict[str, str] = {}
+def _struct(kind: HeaderType, late: bool) -> str:
+    members = {"late": "const uint8_t *late;"} if late else {}
     for field in kind.fields:
         run = re.match(r"(run\d+)\[@(\d+)@\]", field.ref)
         if run:
@@ -40,8 +40,32 @@ def _struct(kind: HeaderType) -> str:
     return f"typedef struct {{ bool valid; {' '.join(members.values())} }} h_{kind.c_name};"
 
 
-def extract(kind: HeaderType) -> str:
-    """`extract_TYPE(h, p)`: h from the bytes at p; a type with a varbit also takes its number of bits."""
+def extract(kind: HeaderType, late: bool) -> str:
+    """`extract_TYPE(h, p)`: h from the bytes at p; a type with a varbit also takes its number of bits.
+
+    Of a header that is read late also `load_TYPE(h)`.
+    """
+    if not late:
+        return _extract(kind, ["h->valid = true;", *fold(_read(kind))])
+    body = "\n".join("    " + line for line in fold(_read(kind)))
+    return (
+        f"{_extract(kind, ['h->valid = true;', 'h->late = p;'])}\n\n"
+        f"static VECTOR void load_{kind.c_name}(h_{kind.c_name} *restrict h) {{\n"
+        f"    const uint8_t *restrict p = h->late;\n    if (p == NULL) return;\n{body}\n    h->late = NULL;\n}}"
+    )
+
+
+def _extract(kind: HeaderType, statements: list[str]) -> str:
+    body = "\n".join("    " + line for line in statements)
+    length = ", uint32_t varbits" if kind.varbit else ""
+    return (
+        f"static {linkage(body)} void extract_{kind.c_name}(h_{kind.c_name} *restrict h, const uint8_t *restrict p{length}) {{\n"
+        f"    (void)p;\n{body}\n}}"
+    )
+
+
+def _read(kind: HeaderType) -> list[str]:
+    """Statements that read all fields from the bytes at p."""
     lines = []
     behind = False  # after a varbit, offsets are only known at run time
     packed = _packed(kind)
@@ -65,12 +89,7 @@ def extract(kind: HeaderType) -> str:
             value = _load(f.offset, f.width)
             cut = f"sign_extend({value}, {f.width})" if f.signed and f.width in (24, 40, 48, 56) else value
             lines.append(f"{to} = ({c_type(f.width, f.signed)}){cut};")
-    body = _body(lines)
-    length = ", uint32_t varbits" if kind.varbit else ""
-    return (
-        f"static {linkage(body)} void extract_{kind.c_name}(h_{kind.c_name} *restrict h, const uint8_t *restrict p{length}) {{\n"
-        f"    (void)p;\n    h->valid = true;\n{body}\n}}"
-    )
+    return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +130,7 @@ def _bits(f: Field, at: str) -> str:
     return f"({c_type(f.width, f.signed)}){f'sign_extend({value}, {f.width})' if f.signed else value}"
 
 
-def emit(kind: HeaderType) -> str:
+def emit(kind: HeaderType, late: bool) -> str:
     """`emit_TYPE(h, p)`: h to the bytes at p, if it is valid; returns their number."""
     lines = []
     varbit = next((f for f in kind.fields if f.varbit), None)
@@ -135,11 +154,16 @@ def emit(kind: HeaderType) -> str:
             lines.append(f"store{f.width}(p + {f.offset // 8}, ({c_type(f.width, False)}){of});")
         else:
             lines.append(f"put_bits(p, {at}, {f.width}, (uint64_t){of});")
-    body = _body(lines)
+    body = "\n".join("    " + line for line in fold(lines))
     size = f"(h->{varbit.ref}.bits + {kind.bits}) / 8" if varbit else str(kind.bits // 8)
+    unchanged = (
+        f"    if (h->late != NULL) {{\n        memcpy(p, h->late, {size});\n        return {size};\n    }}\n"
+        if late
+        else ""
+    )
     return (
         f"static {linkage(body)} uint32_t emit_{kind.c_name}(const h_{kind.c_name} *restrict h, uint8_t *restrict p) {{\n"
-        f"    (void)p;\n    if (!h->valid) return 0;\n{body}\n    return {size};\n}}"
+        f"    (void)p;\n    if (!h->valid) return 0;\n{unchanged}{body}\n    return {size};\n}}"
     )
 
 
@@ -159,10 +183,6 @@ def linkage(body: str) -> str:
     return "VECTOR" if "INDEPENDENT" in body else "inline"
 
 
-def _body(lines: list[str]) -> str:
-    return "\n".join("    " + line for line in fold(lines))
-
-
 def check(program: Program) -> None:
     """Raise ProgramError for a header that is not whole bytes."""
     for header in program.headers.values():
@@ -175,20 +195,6 @@ def bulky(program: Program) -> list[str]:
     types = {h.type.c_name: h.type for h in program.headers.values() if not h.metadata}
     large = {f"h_{name}" for name, t in types.items() if any(INDEX.search(f.ref) for f in t.fields)}
     return [name for kind, name, size in program.members if not size and kind in large]
-
-
-def kept(program: Program) -> str:
-    """How much of a context egress may change, as C: all of it, or the part before the bulky headers."""
-    egress = program.pipelines["egress"]
-    called = {action for table in egress.tables for action in table.actions.values()}
-    called |= {call["action_id"] for call in egress.calls}
-    does = json.dumps([*(program.actions[i].primitives for i in called), program.json["checksums"], program.meters])
-    large = bulky(program)
-    named = {name for name, header in program.headers.items() if header.ref.removeprefix("c->h.") in large}
-    named |= {a.partition(".")[0] for a, target in program.json.get("field_aliases", ()) if target[0] in named}
-    if not large or any(f'"{name}"' in does for name in named):
-        return "sizeof(context_t)"
-    return f"offsetof(context_t, h.{large[0]})"
 
 
 def in_order(program: Program) -> list[tuple[str, str, int]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from emulation.errors import ProgramError
-from emulation.switch.compiler import header_writer
+from emulation.switch.compiler import egress_writer, header_writer
 from emulation.switch.compiler.action_writer import PrimitiveWriter, c_string, meter_input
 from emulation.switch.compiler.bmv2_json import (
     ConstEntry,
@@ -26,6 +26,7 @@ from emulation.switch.compiler.bmv2_json import (
 from emulation.switch.compiler.checksum_writer import CalculationWriter, checksum_name
 from emulation.switch.compiler.crc import CrcSetting
 from emulation.switch.compiler.expressions import Code, Expressions, as_words, assign, read
+from emulation.switch.compiler.late_headers import LateHeaders
 from emulation.switch.compiler.loop_folding import INDEX
 from emulation.switch.compiler.parser_writer import ParserWriter
 
@@ -44,7 +45,8 @@ class Generator:
         self.program = program
         self.expressions = Expressions(program)
         self.calculations = CalculationWriter(program, self.expressions, crcs)
-        self.primitives = PrimitiveWriter(program, self.expressions)
+        self.late = LateHeaders(program)
+        self.primitives = PrimitiveWriter(program, self.expressions, self.late)
 
     def generate(self) -> str:
         """The whole program.
@@ -65,10 +67,10 @@ class Generator:
         types = {h.type.name: h.type for h in program.headers.values() if not h.metadata}.values()
         error = self._metadata("checksum_error")
         parts = [
-            header_writer.declare(program),
+            header_writer.declare(program, self.late),
             self._state(),
-            *(header_writer.extract(t) for t in types),
-            *(header_writer.emit(t) for t in types),
+            *(header_writer.extract(t, self.late.has(t)) for t in types),
+            *(header_writer.emit(t, self.late.has(t)) for t in types),
             *(self.calculations.calculation(c) for c in program.calculations.values()),
             *(self.calculations.selector(p.index, p.selector) for p in program.profiles.values() if p.selector),
             *(self.primitives.action(a) for a in program.actions),
@@ -78,6 +80,7 @@ class Generator:
             self._pipeline(program.pipelines["egress"]),
             self._preserve(),
             self._digest(),
+            egress_writer.keeper(program, self.expressions),
             self._deparse(),
             self._metadata_functions(),
             '#include "v1model.h"',
@@ -110,6 +113,7 @@ class Generator:
     def _state(self) -> str:
         out = [
             "typedef struct {",
+            "    uint64_t number;   // of all that are begun",
             "    uint32_t packet_bytes, length, payload_bytes;   // as it came in; with headers added and removed",
             "    const uint8_t *payload;",
             "    uint32_t clone, clone_list, resubmit, recirculate, digest, truncate;",
@@ -175,11 +179,11 @@ class Generator:
         if table.keys:
             values = ", ".join(_looked_up(table))
             out.append(f"    const uint64_t key[] = {{{values}}};")
-            out.append(
-                f"    entry_t *e = table_lookup_ranges({here}, key, parts_{table.index}, {len(table.keys)});"
-                if table.ranges
-                else f"    entry_t *e = table_lookup({here}, key, {table.words});"
-            )
+            if table.ranges:
+                found = f"table_lookup_ranges({here}, key, parts_{table.index}, {len(table.keys)})"
+            else:
+                found = f"table_lookup{'_exact' if table.exact else ''}({here}, key, {table.words})"
+            out.append(f"    entry_t *e = {found};")
         else:
             out.append("    entry_t *e = NULL;")
         out += [
@@ -281,11 +285,26 @@ class Generator:
         deparser = self.program.json["deparsers"][0]
         if deparser.get("primitives"):
             raise ProgramError("computations in the deparser are not supported")
-        out = ["static uint32_t deparse(context_t *restrict c, uint8_t *restrict out) {", "    uint32_t at = 0;"]
+        # `out` is always the same memory: what the last replica of a packet left there may do for this one.
+        out = [
+            "static uint32_t deparse(context_t *restrict c, uint8_t *restrict out) {",
+            "    static uint64_t last;",
+            "    uint32_t at = 0;",
+            "    bool again = c->number == last;",
+            "    last = c->number;",
+        ]
+        untouched = egress_writer.untouched(self.program)
         for name in deparser["order"]:
             header = self.program.headers[name]
-            out.append(f"    at += emit_{header.type.c_name}(&{header.ref}, out + at);")
-        return "\n".join([*out, "    (void)c; (void)out;", "    return at;", "}"])
+            written = f"at += emit_{header.type.c_name}(&{header.ref}, out + at);"
+            if header.ref.removeprefix("c->h.") in untouched and not header.type.varbit:
+                number = len(out)
+                out.append(f"    static uint32_t at_{number};")
+                out.append(f"    if (again && at == at_{number} && {header.ref}.valid) at += {header.type.bits // 8};")
+                out.append(f"    else {{ at_{number} = at; {written} }}")
+            else:
+                out.append(f"    {written}")
+        return "\n".join([*out, "    (void)c; (void)out; (void)again;", "    return at;", "}"])
 
     def _metadata_functions(self) -> str:
         """v1model.h's access to standard metadata, of which a program may have only some fields."""
@@ -318,12 +337,11 @@ class Generator:
 
         priority = self._metadata("priority") if self.program.uses("priority") else None
         return f"""\
-// Of a context, from its start and in cache lines: what egress may change.
-enum {{ EGRESS_LINES = ({header_writer.kept(self.program)} + sizeof(line_t) - 1) / sizeof(line_t) }};
 // A fresh packet. Large headers are zeroed only if they were not extracted, after parsing.
 static void begin(context_t *restrict c, uint32_t port, uint32_t bytes, uint32_t kind) {{
-    memset(c, 0, {size});
-{untouched}    c->packet_bytes = c->length = bytes;
+    clear_lines((line_t *)c, ({size} + sizeof(line_t) - 1) / sizeof(line_t));
+{untouched}    c->number = ++packets_begun;
+    c->packet_bytes = c->length = bytes;
     (void)port; (void)kind;
 {self._set_metadata("ingress_port", "port")}{self._set_metadata("packet_length", "bytes")}\
 {self._set_metadata("instance_type", "kind")}{arrives}}}

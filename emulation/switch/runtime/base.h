@@ -40,6 +40,9 @@ typedef uint8_t line_t __attribute__((vector_size(64), may_alias));
 static inline void copy_lines(line_t *restrict to, const line_t *restrict from, size_t count) {
     for (size_t i = 0; i < count; i++) to[i] = from[i];
 }
+static inline void clear_lines(line_t *lines, size_t count) {
+    for (size_t i = 0; i < count; i++) lines[i] = (line_t){0};
+}
 
 // ---- bits of a packet, most significant first -------------------------------------------------------------------
 

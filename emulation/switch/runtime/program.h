@@ -11,7 +11,9 @@ typedef struct {
     uint32_t clone, clone_list, resubmit, recirculate, digest, truncate;
     bool exited;
 } context_t;
-enum { EGRESS_LINES = 1 };
+typedef struct {
+    bool none;
+} kept_t;
 #endif
 
 // A fresh packet.
@@ -23,7 +25,10 @@ static void ingress(context_t *restrict c);
 static void egress(context_t *restrict c);
 static void enter_egress(context_t *restrict c, uint32_t port, uint32_t instance);
 static void update_checksums(context_t *restrict c);
-// Returns how many bytes of headers there are.
+// What egress may change of a packet: for its next replica it is put back.
+static void keep(kept_t *restrict kept, const context_t *restrict c);
+static void put_back(context_t *restrict c, const kept_t *restrict kept);
+// Returns how many bytes of headers there are. `out` is the same memory each time.
 static uint32_t deparse(context_t *restrict c, uint8_t *restrict out);
 
 static void reset_metadata(context_t *restrict c);

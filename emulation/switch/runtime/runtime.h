@@ -35,6 +35,8 @@ static session_t sessions[MAX_SESSIONS];
 
 enum { DROP_PORT = 511 };
 
+static uint64_t packets_begun;
+
 // Called for each frame that leaves: headers and payload are already one piece. Those of higher priority overtake
 // others that wait for the port.
 typedef void (*emit_t)(void *to, uint32_t port, uint32_t priority, const uint8_t *frame, uint32_t bytes);

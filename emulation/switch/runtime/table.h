@@ -69,6 +69,11 @@ static inline uint64_t hash_key(const uint64_t *key, const uint64_t *mask, uint3
     for (uint32_t i = 0; i < words; i++) h += (key[i] & mask[i]) * hash_factor(i);
     return h;
 }
+static inline uint64_t hash_exact(const uint64_t *key, uint32_t words) {
+    uint64_t h = 0;
+    for (uint32_t i = 0; i < words; i++) h += key[i] * hash_factor(i);
+    return h;
+}
 
 static inline bool same_key(const entry_t *e, const uint64_t *key, const uint64_t *mask, uint32_t words) {
     uint64_t different = 0;
@@ -93,6 +98,21 @@ static inline __attribute__((always_inline)) entry_t *table_lookup(const table_t
         }
     }
     return best;
+}
+
+// The same where every entry's mask is that of the whole key: there is one tuple at most.
+static inline __attribute__((always_inline)) entry_t *table_lookup_exact(const table_t *t, const uint64_t *key,
+                                                                         uint32_t words) {
+    if (t->tuple_count == 0) return NULL;
+    const tuple_t *tuple = t->tuples;
+    entry_t *e;
+    for (uint64_t h = hash_exact(key, words) >> tuple->shift; (e = tuple->slot[h]) != NULL;
+         h = (h + 1) & (tuple->slots - 1)) {
+        uint64_t different = 0;
+        for (uint32_t i = 0; i < words; i++) different |= e->value[i] ^ key[i];
+        if (different == 0) break;
+    }
+    return e;
 }
 
 // ---- tables with range keys -------------------------------------------------------------------------------------

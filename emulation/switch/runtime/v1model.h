@@ -21,13 +21,12 @@ static void run_egress(context_t *c, uint32_t port, uint32_t instance, uint32_t 
 // To each replica of a group; `last`: of the packet's groups this is the last one, and `c` is needed no more.
 static void replicate(context_t *c, const group_t *group, bool last, uint32_t most, uint32_t passes, emit_t emit,
                       void *to) {
+    kept_t kept;
+    keep(&kept, c);
     for (uint32_t i = 0; i < group->count; i++) {
         const replica_t *r = &group->replicas[i];
-        bool needed = !last || i + 1 < group->count;
-        line_t kept[EGRESS_LINES];
-        if (needed) copy_lines(kept, (const line_t *)c, EGRESS_LINES);
         run_egress(c, r->port, r->instance, most, passes, emit, to);
-        if (needed) copy_lines((line_t *)c, kept, EGRESS_LINES);
+        if (!last || i + 1 < group->count) put_back(c, &kept);
     }
 }
 
@@ -71,7 +70,7 @@ static void run_egress(context_t *c, uint32_t port, uint32_t instance, uint32_t 
     uint32_t bytes = deparse(c, out);
     uint32_t rest = c->payload_bytes;
     if (bytes + rest > sizeof out) rest = (uint32_t)sizeof out - bytes;
-    memcpy(out + bytes, c->payload, rest);
+    if (rest != 0) memcpy(out + bytes, c->payload, rest);
     bytes += rest;
     if (c->truncate != 0 && bytes > c->truncate - 1) bytes = c->truncate - 1;
     if (most != 0 && bytes > most) bytes = most;
