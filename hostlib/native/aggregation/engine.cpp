@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "aggregation/lane_cores.h"
+
 namespace netfold {
 namespace {
 
@@ -16,7 +18,9 @@ Stalled::Stalled(std::uint64_t position, double silent_s)
 
 Engine::Engine(const std::string &address, const std::vector<std::uint16_t> &ports) {
     if (ports.empty()) throw std::invalid_argument("an engine needs a port");
-    for (const std::uint16_t port : ports) lanes_.push_back(std::make_unique<Lane>(address, port));
+    const std::vector<std::optional<int>> cores = lane_cores(ports.size());
+    for (std::size_t i = 0; i < ports.size(); i++)
+        lanes_.push_back(std::make_unique<Lane>(address, ports[i], cores[i]));
 }
 
 // The lanes' threads call finished(), so they must end before the members that it uses.

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "aggregation/lane_cores.h"
 #include "block_float/kernels.h"
 #include "net/clock.h"
 #include "retransmission/pacing.h"
@@ -56,8 +57,10 @@ void announce(std::vector<std::shared_ptr<Operation>> &finished) {
     finished.clear();
 }
 
-Lane::Lane(const std::string &address, std::uint16_t port)
-    : socket_(open_socket(address, port)), thread_([this] { run(); }) {}
+Lane::Lane(const std::string &address, std::uint16_t port, std::optional<int> core)
+    : socket_(open_socket(address, port)), thread_([this] { run(); }) {
+    if (core) bind_to(thread_, *core);
+}
 
 Lane::~Lane() {
     {

@@ -86,7 +86,8 @@ struct Part {
 
 class Lane {
 public:
-    Lane(const std::string &address, std::uint16_t port);
+    // Its thread runs on that core only, if one is given.
+    Lane(const std::string &address, std::uint16_t port, std::optional<int> core);
     ~Lane();
     Lane(const Lane &) = delete;
     Lane &operator=(const Lane &) = delete;

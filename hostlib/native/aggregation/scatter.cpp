@@ -11,7 +11,7 @@ Scatter::Scatter(const std::string &address, int rank, int world_size) : rank_(r
         throw std::invalid_argument("rank must be in 0..world size - 1, of two ranks at least");
     collector_ = std::make_unique<Collector>(address, std::uint16_t{0});
     for (int other = 0; other < world_size; other++)
-        lanes_.push_back(other == rank ? nullptr : std::make_unique<Lane>(address, std::uint16_t{0}));
+        lanes_.push_back(other == rank ? nullptr : std::make_unique<Lane>(address, std::uint16_t{0}, std::nullopt));
 }
 
 // Their threads call finished(), so they must end before the members that it uses.

@@ -2,10 +2,10 @@
 
 #include <arpa/inet.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
 
+#include "net/environment.h"
 #include "net/udp_socket.h"
 #include "net/xdp/xdp_socket.h"
 
@@ -20,15 +20,7 @@ sockaddr_in resolve(const End &end) {
     return out;
 }
 
-std::int64_t busy_poll_ns() {
-    const char *named = std::getenv("NETFOLD_BUSY_POLL");
-    const std::string text = named == nullptr ? "0" : named;
-    const bool is_number = !text.empty() && text.size() <= 7
-                           && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-    if (!is_number || std::stol(text) > 1000000)
-        throw std::invalid_argument("NETFOLD_BUSY_POLL=" + text + ": it is microseconds, 0 to 1000000");
-    return 1000 * std::stol(text);
-}
+std::int64_t busy_poll_ns() { return 1000 * number_named("NETFOLD_BUSY_POLL", 0, 1000000, "microseconds"); }
 
 void poll_card(int descriptor, std::int64_t busy_ns) {
     if (busy_ns == 0) return;  // As the system has it: net.core.busy_read.

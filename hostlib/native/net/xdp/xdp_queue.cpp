@@ -7,13 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <map>
-#include <stdexcept>
 #include <system_error>
 #include <thread>
 #include <tuple>
 
+#include "net/environment.h"
 #include "net/xdp/frame.h"
 
 namespace netfold {
@@ -40,12 +39,7 @@ constexpr const char *OTHERWISE = "; NETFOLD_PATH=udp needs no such thing";
 }
 
 unsigned chosen_queue() {
-    const char *named = std::getenv("NETFOLD_XDP_QUEUE");
-    const std::string text = named == nullptr ? "0" : named;
-    const bool is_number = !text.empty() && text.size() < 5
-                           && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-    if (!is_number) throw std::invalid_argument("NETFOLD_XDP_QUEUE=" + text + ": it is a queue's number, 0 to 9999");
-    return static_cast<unsigned>(std::stoul(text));
+    return static_cast<unsigned>(number_named("NETFOLD_XDP_QUEUE", 0, 9999, "a queue's number"));
 }
 
 // What has no bandwidth of its own: packets that pass it by take nothing from others.
