@@ -47,7 +47,7 @@ def extract(kind: HeaderType, late: bool) -> str:
     """
     if not late:
         return _extract(kind, ["h->valid = true;", *fold(_read(kind))])
-    body = "\n".join("    " + line for line in fold(_read(kind)))
+    body = _body(fold(_read(kind)))
     return (
         f"{_extract(kind, ['h->valid = true;', 'h->late = p;'])}\n\n"
         f"static VECTOR void load_{kind.c_name}(h_{kind.c_name} *restrict h) {{\n"
@@ -56,7 +56,7 @@ def extract(kind: HeaderType, late: bool) -> str:
 
 
 def _extract(kind: HeaderType, statements: list[str]) -> str:
-    body = "\n".join("    " + line for line in statements)
+    body = _body(statements)
     length = ", uint32_t varbits" if kind.varbit else ""
     return (
         f"static {linkage(body)} void extract_{kind.c_name}(h_{kind.c_name} *restrict h, const uint8_t *restrict p{length}) {{\n"
@@ -154,7 +154,7 @@ def emit(kind: HeaderType, late: bool) -> str:
             lines.append(f"store{f.width}(p + {f.offset // 8}, ({c_type(f.width, False)}){of});")
         else:
             lines.append(f"put_bits(p, {at}, {f.width}, (uint64_t){of});")
-    body = "\n".join("    " + line for line in fold(lines))
+    body = _body(fold(lines))
     size = f"(h->{varbit.ref}.bits + {kind.bits}) / 8" if varbit else str(kind.bits // 8)
     unchanged = (
         f"    if (h->late != NULL) {{\n        memcpy(p, h->late, {size});\n        return {size};\n    }}\n"
@@ -181,6 +181,10 @@ def _after(kind: HeaderType, varbit: Field, f: Field) -> bool:
 def linkage(body: str) -> str:
     """The declaration specifiers of a generated function, by its body."""
     return "VECTOR" if "INDEPENDENT" in body else "inline"
+
+
+def _body(statements: list[str]) -> str:
+    return "\n".join("    " + line for line in statements)
 
 
 def check(program: Program) -> None:

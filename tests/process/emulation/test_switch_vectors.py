@@ -235,6 +235,7 @@ def test_a_vector_that_a_condition_names_is_not_read_late() -> None:
     ("to", "at", "alone"),
     [
         pytest.param(E[0], VECTOR_AT, False, id="an element"),
+        pytest.param(E[-1], VECTOR_AT + 4 * ELEMENTS - 4, False, id="the last one"),
         pytest.param(CHECK, CHECK_AT, True, id="a small header's field"),
     ],
 )
