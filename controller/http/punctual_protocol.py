@@ -1,7 +1,8 @@
 """Connections whose requests must come in time.
 
 uvicorn ends a connection that is idle after an answer, but waits for ever for a first request, or for the rest of one;
-and asyncio waits a minute for a TLS handshake.
+and asyncio waits a minute for a TLS handshake. And when a server ends, uvicorn drops whoever has just connected: a
+client of a primary that becomes a standby would have no answer.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S = 10.0  # from the connection, or a request's first byte, to its last byte
+LAST_REQUEST_S = 0.5  # from the end of the server to the last byte of a connection's first request
 
 
 class PunctualLoop(asyncio.SelectorEventLoop):
@@ -28,6 +30,7 @@ class PunctualProtocol(H11Protocol):
     """HTTP/1.1 of uvicorn, with a limit to how long a request may take to arrive."""
 
     _late: asyncio.TimerHandle | None = None
+    _ending = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -35,7 +38,18 @@ class PunctualProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self._ending and self.cycle is not None:
+            self.cycle.keep_alive = False
         self._look()
+
+    def shutdown(self) -> None:
+        """End with the answer to the request that is here, or to the first one, which is on its way."""
+        if self.cycle is not None or self.transport.is_closing():
+            super().shutdown()
+            return
+        self._ending = True
+        self._forget()
+        self._late = self.loop.call_later(LAST_REQUEST_S, self._give_up)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

@@ -70,6 +70,41 @@ def test_a_request_that_does_not_come_in_time_ends_its_connection(
     assert asyncio.run(answers(*parts)) == b""
 
 
+async def answer_of_an_ending_server(*parts: bytes) -> bytes:
+    """All that a server says to a client that had connected before it was told to end, and sends this afterwards."""
+    config = uvicorn.Config(echo, port=0, http=PunctualProtocol, lifespan="off", log_level="error")
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    reader, writer = await asyncio.open_connection(*server.servers[0].sockets[0].getsockname())
+    while not server.server_state.connections:
+        await asyncio.sleep(0.01)
+    server.should_exit = True
+    while server.servers[0].is_serving():
+        await asyncio.sleep(0.01)
+    for part in parts:
+        writer.write(part)
+        await asyncio.sleep(0.01)
+    said = await asyncio.wait_for(reader.read(), 20)
+    writer.close()
+    await serving
+    return said
+
+
+@pytest.mark.parametrize(
+    "parts", [pytest.param((WHOLE,), id="whole"), pytest.param((WHOLE[:9], WHOLE[9:]), id="in two")]
+)
+def test_who_has_just_connected_is_answered_by_a_server_that_ends(parts: tuple[bytes, ...]) -> None:
+    said = asyncio.run(answer_of_an_ending_server(*parts))
+    assert said.startswith(b"HTTP/1.1 200 OK")
+
+
+@pytest.mark.parametrize("parts", [pytest.param((), id="nothing"), pytest.param((WHOLE[:9],), id="half a request")])
+def test_a_server_that_ends_does_not_wait_for_who_says_nothing(parts: tuple[bytes, ...]) -> None:
+    assert asyncio.run(answer_of_an_ending_server(*parts)) == b""
+
+
 def test_half_a_request_behind_a_whole_one_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has come before the answer to the first one, so nothing comes that could start the time."""
     monkeypatch.setattr(punctual_protocol, "REQUEST_S", SOON_S)
