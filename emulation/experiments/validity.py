@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from emulation.experiments.measurement import Lack, Measured
+from hostlib.system.machine import BUSY
 
 RANK_WAITED, SWITCH_WAITED = 0.15, 0.2  # of the time, without a core
 LATE = 0.0025  # of an iteration, its latest wake-up: times were too long by about seven times that
 LATE_ON_HOSTS = 0.02  # nothing else is late there
-BUSY = 0.9  # of a core, a switch by itself; of all cores, the cell
 AGAIN = 0.01  # of a worker's packets: its link carries them twice, so it takes at least as much longer
 DISAGREE = 0.05  # slowest less fastest iteration, relative to the median
 OTHERS = 0.2  # of all cores: above that, something else is a cause

@@ -36,6 +36,7 @@ from hostlib.protocol.framing import V1MODEL_ELEMENTS, mtu_for
 from hostlib.protocol.header import ELEMENTS, frame_bytes
 from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.system.extras import CONTROLLER, require_installed
+from hostlib.system.machine import BUSY
 from hostlib.system.network_links import QUEUE_FRAMES
 from hostlib.text import units
 
@@ -309,6 +310,8 @@ class Row:
         marked: results that said that a queue had grown (ECN), of all ranks, during the timed part.
         queue_frames: the most frames that waited for one link of the switch, whichever of its mechanisms was measured;
             None where links have no rate, or there is no switch.
+        cores_busy: share of the time of all cores of this machine that anything used during the timed part; None if that
+            was too short to tell.
     """
 
     mechanism: str
@@ -330,6 +333,7 @@ class Row:
     job_gbytes_per_s: float | None = None
     marked: int = 0
     queue_frames: int | None = None
+    cores_busy: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """As `hostlib bench --json` prints it; the rates also under the names that they had one version ago."""
@@ -511,6 +515,7 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
         "busbw",
         "#wrong",
         "again",
+        "cpu",
         *(("marked",) if options.mark is not None else ()),
         *(("queue",) if options.rate is not None else ()),
         "out",
@@ -529,6 +534,7 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
         "",
         "(GB/s)",
         "(GB/s)",
+        "",
         "",
         "",
         *(("",) if options.mark is not None else ()),
@@ -551,23 +557,33 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
             f"{row.busbw_gbytes_per_s:.4f}",
             str(row.wrong) if row.wrong == 0 else f"[red]{row.wrong}[/red]",
             str(row.retransmits),
+            "" if row.cores_busy is None else f"{row.cores_busy:.0%}",
             *((str(row.marked),) if options.mark is not None else ()),
             *(("" if row.queue_frames is None else str(row.queue_frames),) if options.rate is not None else ()),
             *("" if each is None else str(each) for each in (row.sent_bytes, row.received_bytes)),
             *(f"{each:.4f}" for each in (row.tcp_gbytes_per_s, row.job_gbytes_per_s) if each is not None),
         )
     console.print(table)
-    for row in rows:
-        if row.by_hosts:
-            cell = BenchCell(row.mechanism, row.collective)
-            console.print(
-                f"[red]{cell}, {describe_size(row.size_bytes)} {row.dtype}: the switch failed, and the hosts did "
-                f"{row.by_hosts} without it: these times are not the fabric's[/red]",
-                highlight=False,
-                soft_wrap=True,
-            )
-    for line in foot(options):
+    for line in (*remarks(options, rows), *foot(options)):
         console.print(line, highlight=False, soft_wrap=True)
+
+
+def remarks(options: BenchOptions, rows: list[Row]) -> list[str]:
+    """Of which rows the time is not the network's, and why; with Rich's markup."""
+    lines = []
+    for row in rows:
+        what = f"{BenchCell(row.mechanism, row.collective)}, {describe_size(row.size_bytes)} {row.dtype}"
+        if row.by_hosts:
+            lines.append(
+                f"[red]{what}: the switch failed, and the hosts did {row.by_hosts} without it: these times are not the "
+                "fabric's[/red]"
+            )
+        if options.rate is not None and row.cores_busy is not None and row.cores_busy > BUSY:
+            lines.append(
+                f"[yellow]{what}: this machine's cores were {row.cores_busy:.0%} busy: the time may be theirs, not that of "
+                f"links of {options.rate}; fewer --workers or a lower --bandwidth need less of them[/yellow]"
+            )
+    return lines
 
 
 def foot(options: BenchOptions) -> list[str]:
@@ -575,6 +591,7 @@ def foot(options: BenchOptions) -> list[str]:
     n = options.ranks
     lines = [
         "time: the slowest rank's, median of the repeats; spread: between them; again: packets sent again by all ranks.",
+        "cpu: the share of this machine's cores that was in use.",
         "out, in: bytes on the busiest link for one of them, with headers; only where each rank has a link of its own.",
         f"busbw is what a link carries in a ring: {_factors(options.collectives, n)}.",
     ]

@@ -31,6 +31,7 @@ from hostlib.collectives.shared_memory import SharedMemoryCollective
 from hostlib.fabric.static_window import VARIABLE
 from hostlib.mechanisms.mechanism import find
 from hostlib.system.interfaces import link_bytes
+from hostlib.system.machine import busy_share, cpu_seconds
 from hostlib.system.tcp_counters import tcp_retransmits
 from hostlib.transport.launch_environment import LaunchEnvironment
 from hostlib.transport.rank_context import RankContext
@@ -146,9 +147,9 @@ class Measurement:
         iterations = self.options.iterations or self._suitable()
         before, link_before, by_hosts = self._retransmits(), link_bytes(self.options.address), self._by_hosts()
         marked = self._marked()
-        streamed, summed, begin = self._streamed(), self._summed(), time.perf_counter()
+        streamed, summed, cores, begin = self._streamed(), self._summed(), cpu_seconds(), time.perf_counter()
         times_s = [self._seconds(iterations) / iterations for _ in range(self.options.repeats)]
-        lasted = time.perf_counter() - begin
+        lasted, busy = time.perf_counter() - begin, busy_share(cores)
         tcp, job = (self._streamed() - streamed) / lasted, (self._summed() - summed) / lasted
         link = link_bytes(self.options.address)
         if self.second is not None:
@@ -165,6 +166,7 @@ class Measurement:
             "wrong": self.exercise.wrong(),
             "tcp": tcp,
             "job": job,
+            "cores_busy": busy,
         }
         everybody: list[Any] = [None] * self.context.world_size
         dist.all_gather_object(everybody, mine)
@@ -244,6 +246,7 @@ class Measurement:
             "received_bytes": received,
             "tcp_gbytes_per_s": None if self.options.stream is None else round(everybody[0]["tcp"] / 1e9, 6),
             "job_gbytes_per_s": None if self.second is None else round(everybody[0]["job"] / 1e9, 6),
+            "cores_busy": None if (busy := everybody[0]["cores_busy"]) is None else round(busy, 3),
         }
 
 

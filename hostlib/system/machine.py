@@ -10,6 +10,9 @@ from pathlib import Path
 
 import psutil
 
+BUSY = 0.9  # share of a core, or of all: with more in use, what is measured may be the machine, not a network on it
+SHORT_S = 0.1  # CPU seconds: the kernel counts in steps of 10 ms
+
 
 def cpu_name() -> str:
     """The CPU's name from /proc/cpuinfo (psutil has none); else Python's."""
@@ -57,3 +60,9 @@ def cpu_seconds() -> tuple[float, float]:
     times = psutil.cpu_times()
     total = times.user + times.nice + times.system + times.idle + times.iowait + times.irq + times.softirq + times.steal
     return total - times.idle - times.iowait, total
+
+
+def busy_share(before: tuple[float, float]) -> float | None:
+    """Share of all cores' time that something has used since cpu_seconds() was `before`; None if that is too short ago."""
+    (busy, total), (busy_before, total_before) = cpu_seconds(), before
+    return None if total - total_before < SHORT_S else (busy - busy_before) / (total - total_before)

@@ -184,6 +184,7 @@ def test_links_between_namespaces_carry_their_rate_and_no_more(
     assert 0.1 * limit_gbps < row["algbw_gbps"] < 1.02 * limit_gbps
     assert row["retransmits"] > 0 or not faults
     assert row["received_bytes"] > 2**20
+    assert 0 < row["cores_busy"] <= 1
     assert namespaces(running.pid) == []
 
 
