@@ -246,7 +246,7 @@ class Measurement:
             "received_bytes": received,
             "tcp_gbytes_per_s": None if self.options.stream is None else round(everybody[0]["tcp"] / 1e9, 6),
             "job_gbytes_per_s": None if self.second is None else round(everybody[0]["job"] / 1e9, 6),
-            "cores_busy": None if (busy := everybody[0]["cores_busy"]) is None else round(busy, 3),
+            "cores_busy": everybody[0]["cores_busy"],
         }
 
 

@@ -63,6 +63,6 @@ def cpu_seconds() -> tuple[float, float]:
 
 
 def busy_share(before: tuple[float, float]) -> float | None:
-    """Share of all cores' time that something has used since cpu_seconds() was `before`; None if that is too short ago."""
+    """Share of all cores' time in use since cpu_seconds() was `before`, to three digits; None if that is too short ago."""
     (busy, total), (busy_before, total_before) = cpu_seconds(), before
-    return None if total - total_before < SHORT_S else (busy - busy_before) / (total - total_before)
+    return None if total - total_before < SHORT_S else round((busy - busy_before) / (total - total_before), 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import httpx
 import pytest
@@ -32,25 +32,37 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def answers(*parts: bytes) -> bytes:
-    """All that a server says to a client that sends this, with pauses, until it ends the connection."""
-    server = uvicorn.Server(
-        uvicorn.Config(echo, port=0, http=PunctualProtocol, lifespan="off", log_level="error", timeout_keep_alive=1)
+@contextlib.asynccontextmanager
+async def connected(
+    keep_alive_s: int,
+) -> AsyncIterator[tuple[uvicorn.Server, asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A server that waits so long for another request after an answer, and a client's connection to it."""
+    config = uvicorn.Config(
+        echo, port=0, http=PunctualProtocol, lifespan="off", log_level="error", timeout_keep_alive=keep_alive_s
     )
+    server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.01)
     reader, writer = await asyncio.open_connection(*server.servers[0].sockets[0].getsockname())
+    try:
+        yield server, reader, writer
+    finally:
+        writer.close()
+        server.should_exit = True
+        await serving
+
+
+async def answers(*parts: bytes) -> bytes:
+    """All that a server says to a client that sends this, with pauses, until it ends the connection."""
     said = b""
-    with contextlib.suppress(ConnectionError):  # A byte may meet a connection that has just been closed.
-        for part in parts:
-            if not reader.at_eof():
-                writer.write(part)
-                await asyncio.sleep(SOON_S / 4)
-        said = await asyncio.wait_for(reader.read(), 20)
-    writer.close()
-    server.should_exit = True
-    await serving
+    async with connected(keep_alive_s=1) as (_, reader, writer):
+        with contextlib.suppress(ConnectionError):  # A byte may meet a connection that has just been closed.
+            for part in parts:
+                if not reader.at_eof():
+                    writer.write(part)
+                    await asyncio.sleep(SOON_S / 4)
+            said = await asyncio.wait_for(reader.read(), 20)
     return said
 
 
@@ -72,24 +84,17 @@ def test_a_request_that_does_not_come_in_time_ends_its_connection(
 
 async def answer_of_an_ending_server(*parts: bytes) -> bytes:
     """All that a server says to a client that had connected before it was told to end, and sends this afterwards."""
-    config = uvicorn.Config(echo, port=0, http=PunctualProtocol, lifespan="off", log_level="error")
-    server = uvicorn.Server(config)
-    serving = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    reader, writer = await asyncio.open_connection(*server.servers[0].sockets[0].getsockname())
-    while not server.server_state.connections:
-        await asyncio.sleep(0.01)
-    server.should_exit = True
-    while server.servers[0].is_serving():
-        await asyncio.sleep(0.01)
-    for part in parts:
-        writer.write(part)
-        await asyncio.sleep(0.01)
-    said = await asyncio.wait_for(reader.read(), 20)
-    writer.close()
-    await serving
-    return said
+    # Only its end closes the connection: another request would be waited for much longer than this.
+    async with connected(keep_alive_s=600) as (server, reader, writer):
+        while not server.server_state.connections:
+            await asyncio.sleep(0.01)
+        server.should_exit = True
+        while server.servers[0].is_serving():
+            await asyncio.sleep(0.01)
+        for part in parts:
+            writer.write(part)
+            await asyncio.sleep(0.01)
+        return await asyncio.wait_for(reader.read(), 20)
 
 
 @pytest.mark.parametrize(
