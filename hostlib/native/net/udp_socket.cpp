@@ -24,7 +24,11 @@ namespace {
 
 constexpr int RECEIVE_BYTES = 8 << 20;
 constexpr std::size_t BUNDLE_BYTES = 65000;  // fits an IPv4 datagram, and fewer than 64 segments of 1 KiB
-constexpr int URGENT = 48 << 2;              // the DSCP CS6, in the type of service
+// How long a full socket waits for half of its packets to leave. Whoever looks more often sends them one by one.
+constexpr int FULL_MS = 20;
+// And if the interface's queue is full, which others fill as well: nobody tells when that has room.
+constexpr int REFUSED_MS = 1;
+constexpr int URGENT = 48 << 2;  // the DSCP CS6, in the type of service
 
 void write_control(cmsghdr &to, int level, int type, int value) {
     to.cmsg_level = level;
@@ -157,9 +161,11 @@ void UdpSocket::transmit(const sockaddr_in *to) {
             sent += n;
         } else if (bundles_ && (errno == EIO || errno == EINVAL || errno == EMSGSIZE || errno == EOPNOTSUPP)) {
             bundles_ = false;  // This device cannot do it, or a packet is larger than its MTU.
-        } else if (errno == EAGAIN || errno == ENOBUFS) {
+        } else if (errno == EAGAIN) {
             pollfd ready{fd_, POLLOUT, 0};
-            ::poll(&ready, 1, 1);
+            ::poll(&ready, 1, FULL_MS);
+        } else if (errno == ENOBUFS) {
+            ::poll(nullptr, 0, REFUSED_MS);
         } else if (errno == ECONNREFUSED && !connected_) {
             read_errors();  // Of an earlier packet, by whomever.
         } else if (errno != EINTR) {
