@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import socket
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
 from hostlib._engine import Engine, Multicaster, Reflector, Scatter, Server, Stalled
 from hostlib.fabric.engine_checks import for_engine
 from hostlib.protocol.check_words import check_words
 from tests.packet_sizes import elements
+from tests.thread_sleeps import threads, times_asleep
 
 HERE, ELEMENTS, SOON_S = "127.0.0.1", elements(64), 30.0
 SILENT_S = 0.5  # for which an engine waits for a switch that says nothing
@@ -22,17 +21,11 @@ SILENT_S = 0.5  # for which an engine waits for a switch that says nothing
 
 def engine_to(port: int) -> tuple[Engine, int]:
     """An engine, and the kernel's number of its thread."""
-    before = {each.id for each in psutil.Process().threads()}
+    before = threads()
     engine = Engine(HERE)
-    (thread,) = {each.id for each in psutil.Process().threads()} - before
+    (thread,) = threads() - before
     engine.configure(HERE, port, 1, 1, 0, 1, [(0, 128)], ELEMENTS, for_engine(check_words(16 * "00", 1, ELEMENTS)))
     return engine, thread
-
-
-def times_asleep(thread: int) -> int:
-    status = Path(f"/proc/self/task/{thread}/status").read_text().splitlines()
-    (count,) = (line.split()[1] for line in status if line.startswith("voluntary_ctxt_switches:"))
-    return int(count)
 
 
 def slept_while_silent() -> int:
@@ -40,10 +33,10 @@ def slept_while_silent() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
         nobody.bind((HERE, 0))
         engine, thread = engine_to(nobody.getsockname()[1])
-        before = times_asleep(thread)
+        before = times_asleep([thread])
         with pytest.raises(Stalled):
             engine.allreduce(np.zeros(ELEMENTS, np.int32), False, SILENT_S)
-        slept = times_asleep(thread) - before
+        slept = times_asleep([thread]) - before
         engine.halt()
     return slept
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,10 +16,12 @@ from hostlib.protocol.constants import HEADER_BYTES
 from hostlib.protocol.header import Header
 from hostlib.system.network_links import shape, with_tables
 from hostlib.system.network_namespace import inside, namespace
-from tests.checks import checks, engine_checks
+from tests.checks import checks, engine_checks, packed
+from tests.thread_sleeps import threads, times_asleep
 
 HERE, MTU, RATE_BITS_S, SOON_S = "127.0.0.1", 1500, 1e6, 20.0
 ELEMENTS, SLOTS, OWNER, RANK = 256, 64, 0, 1
+JOB, EPOCH = 7, 9
 POOLS = [(0, SLOTS), (SLOTS, SLOTS)]
 WORDS, CHECK = checks(2, ELEMENTS), engine_checks(2, ELEMENTS)
 
@@ -47,17 +46,6 @@ def bound() -> socket.socket:
     return made
 
 
-def wake_ups() -> int:
-    """Of all threads of this process but the one that asks."""
-    total = 0
-    for task in Path("/proc/self/task").iterdir():
-        if int(task.name) == threading.get_native_id():
-            continue
-        lines = dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())
-        total += int(lines["voluntary_ctxt_switches"])
-    return total
-
-
 def contribution(switch: socket.socket) -> Header:
     return Header.unpack(switch.recv(1 << 16)[:HEADER_BYTES])
 
@@ -65,26 +53,26 @@ def contribution(switch: socket.socket) -> Header:
 @pytest.mark.root
 def test_a_lane_with_a_full_socket_sleeps_until_half_of_it_is_free(space: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NETFOLD_PATH", raising=False)
+    before = threads()
     switch, owner, own, scatter = inside(space, lambda: (bound(), bound(), bound(), Scatter(HERE, RANK, 2)))
     with switch, owner, own:
         ends = [
             [owner.getsockname(), (HERE, scatter.ports[OWNER])],
             [own.getsockname(), (HERE, scatter.ports[RANK])],
         ]
-        scatter.configure(*switch.getsockname(), 7, 9, RANK, 2, POOLS, ELEMENTS, CHECK, ends)
+        scatter.configure(*switch.getsockname(), JOB, EPOCH, RANK, 2, POOLS, ELEMENTS, CHECK, ends)
         values = np.ones(2 * (SLOTS - 1) * ELEMENTS, np.int32)
         scatter.submit(values, np.zeros(len(values) // 2, np.int32), False)
         prologue = contribution(switch)
         assert prologue.slot == 0
         entry = struct.pack(">IIHH", 0, prologue.next_exponent, 0, 0)
-        words = np.pad(np.frombuffer(entry, ">i4").astype(np.int32), (0, ELEMENTS - 3))
-        opens = replace(prologue, operation=constants.OPERATION_ACKNOWLEDGEMENT, rank=OWNER, element_count=1, slot=0)
-        opens = replace(opens, exponent=0, next_exponent=0, generation=0, flags=0, check=0)
-        before = wake_ups()
-        owner.sendto(replace(opens, check=WORDS.word(opens, words, [OWNER])).pack() + entry, ends[OWNER][RANK])
+        opens = Header(operation=constants.OPERATION_ACKNOWLEDGEMENT, job=JOB, rank=OWNER, epoch=EPOCH, element_count=1)
+        lanes = threads() - before
+        slept = times_asleep(lanes)
+        owner.sendto(packed(opens, np.frombuffer(entry, ">i4"), WORDS, [OWNER]), ends[OWNER][RANK])
         slots = {contribution(switch).slot for _ in range(SLOTS - 1)}
-        woken = wake_ups() - before
+        slept = times_asleep(lanes) - slept
         scatter.halt()
     assert slots <= set(range(SLOTS)) and len(slots) > SLOTS // 2
     # They take half a second. With a look at the socket every millisecond there are ten times as many.
-    assert woken < 2 * SLOTS
+    assert slept < 2 * SLOTS

@@ -15,7 +15,7 @@ from hostlib._engine import Scatter, SumOverflow, TensorsDiffer
 from hostlib.protocol import constants
 from hostlib.protocol.constants import HEADER_BYTES
 from hostlib.protocol.header import Header
-from tests.checks import checks, engine_checks
+from tests.checks import checks, engine_checks, packed
 from tests.packet_sizes import elements
 
 ELEMENTS, WORLD_SIZE, RANK, SLOTS = elements(16), 3, 1, 4
@@ -32,12 +32,6 @@ KIND_DIFFERS = 1
 def header(**fields: int) -> Header:
     of_job = Header(operation=0, job=JOB, rank=0, epoch=EPOCH, generation=0, slot=0, element_count=ELEMENTS)
     return replace(of_job, **fields)
-
-
-def packed(of: Header, words: np.ndarray, ranks: list[int]) -> bytes:
-    """A packet with the sum of these ranks' check words."""
-    check = of.check or WORDS.word(of, words, ranks)
-    return replace(of, check=check).pack() + words.astype(">i4").tobytes()
 
 
 @dataclass
@@ -96,9 +90,8 @@ class Bench:
         fields = {"operation": constants.OPERATION_ACKNOWLEDGEMENT, "rank": owner, "element_count": len(entries)}
         fields["exponent"] = len(levels)
         of = header(**{**fields, **changes})
-        check = of.check or WORDS.word(of, np.pad(words, (0, ELEMENTS - len(words))), [of.rank])
         lane = (self.scatter.address, self.scatter.ports[owner])
-        self.ranks[owner][owner].sendto(replace(of, check=check).pack() + data, lane)
+        self.ranks[owner][owner].sendto(packed(of, words, WORDS, [of.rank]), lane)
 
     def sum(self, slot: int, generation: int, words: np.ndarray, **changes: int) -> None:
         """Give the owner what the others have summed of its shard."""
@@ -110,7 +103,7 @@ class Bench:
         }
         of = header(**{"next_exponent": WORDS.next_word(CODE), **fields, **changes})
         at = (self.scatter.address, self.scatter.ports[RANK])
-        self.switch.sendto(packed(of, words, list(OTHERS)), at)
+        self.switch.sendto(packed(of, words, WORDS, OTHERS), at)
 
     def told(self, rank: int, within_s: float = SOON_S) -> list[tuple[int, ...]]:
         """(slot, generation, exponent, levels ...) of the next acknowledgement that another rank gets."""
@@ -122,7 +115,7 @@ class Bench:
             return []
         its, words = Header.unpack(data[:HEADER_BYTES]), np.frombuffer(data[HEADER_BYTES:], ">i4").astype(np.int32)
         assert (its.operation, its.rank) == (constants.OPERATION_ACKNOWLEDGEMENT, RANK)
-        assert its.check == WORDS.word(its, np.pad(words, (0, ELEMENTS - len(words))), [RANK])
+        assert its.check == WORDS.word(its, words, [RANK])
         entries = [struct.unpack_from(">IIHH", data, HEADER_BYTES + 12 * n) for n in range(its.element_count)]
         levels = struct.unpack_from(f"{its.exponent}b", data, HEADER_BYTES + 12 * its.element_count)
         return [(slot - POOLS[RANK][0], generation, exponent, *levels) for generation, _, slot, exponent in entries]
