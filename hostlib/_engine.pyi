@@ -120,9 +120,9 @@ class Scatter:
     @property
     def position(self) -> int: ...
 
-    def configure(self, fabric_address: str, fabric_port: int, job: int, epoch: int, rank: int, world_size: int, pools: Sequence[tuple[int, int]], elements: int, check: CheckWords, ends: Sequence[Sequence[tuple[str, int]]]) -> None:
+    def configure(self, fabric_address: str, fabric_port: int, job: int, epoch: int, rank: int, world_size: int, pools: Sequence[tuple[int, int]], elements: int, check: CheckWords, ends: Sequence[Sequence[tuple[str, int]]], window: int = 0) -> None:
         """
-        A new stream. pools: (first slot, slots) by owner; ends: by rank, (address, port) for each pool.
+        A new stream. pools: (first slot, slots) by owner; ends: by rank, (address, port) for each pool; window: as Engine.configure, of each pool.
         """
 
     def echo(self, pool: int, fabric_address: str, fabric_port: int, question: bytes, seconds: float) -> int | None:

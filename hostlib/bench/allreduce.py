@@ -15,7 +15,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from hostlib.bench.bench_cells import ALL_REDUCE, BOTH, MEASURED, BenchCell, bus_factor, can_measure, cells_of
+from hostlib.bench.bench_cells import (
+    ALL_REDUCE,
+    BOTH,
+    MEASURED,
+    SUMMED,
+    BenchCell,
+    bus_factor,
+    can_measure,
+    cells_of,
+)
 from hostlib.bench.local_fabric import Faults, local_fabric
 from hostlib.bench.tcp_stream import tcp_stream
 from hostlib.errors import HostlibError, UnknownNameError
@@ -170,9 +179,10 @@ class BenchOptions:
         if self.window is None:
             return
         require_window("--window", self.window, SLOTS_PER_POOL)
-        if not any(cell.collective == ALL_REDUCE and not cell.sends_messages for cell in self.cells):
+        if not any(cell.collective in SUMMED and not cell.sends_messages for cell in self.cells):
             raise HostlibError(
-                "--window is of all-reduces that the switch sums: name one of those mechanisms, as inagg+mcast"
+                "--window is of all-reduces and reduce-scatters that the switch sums: name one of those mechanisms, as "
+                "inagg+mcast"
             )
 
     def _check_place(self) -> None:

@@ -21,7 +21,7 @@ MEASURED = {
     BOTH: (Collective.REDUCE_SCATTER, Collective.ALL_GATHER),
 }
 
-
+SUMMED = {ALL_REDUCE, "reduce_scatter", BOTH}  # by a switch, with a window of packets outstanding
 WHOLE = {ALL_REDUCE, "broadcast", "reduce"}  # of tensors that are not cut into shards
 
 

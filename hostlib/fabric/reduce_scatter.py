@@ -40,6 +40,7 @@ from hostlib.fabric.failover import (
 )
 from hostlib.fabric.job_client import FabricSession, Rejoin, join, require_controller
 from hostlib.fabric.socket_errors import socket_errors
+from hostlib.fabric.static_window import static_window
 from hostlib.protocol.openings import TensorCut
 from hostlib.protocol.slots import slots_of_stream
 from hostlib.transport.agreement import Agreement, reduce_by_gloo
@@ -123,6 +124,7 @@ class SwitchReduceScatter:
             place.elements,
             engine_checks.of_sums(place),
             [[rank.end(pool) for pool in range(len(place.pools))] for rank in place.workers],
+            window=min(static_window(self._context.slots), place.pools[0].slots),
         )
 
     # ---- one tensor ----------------------------------------------------------------------------------------------

@@ -365,7 +365,11 @@ WRONG = [
     ("hostlib bench --on netns --bandwidth 100mbit --queue 0", "--queue must be at least 1, not 0", 1),
     ("hostlib bench --window 0", "--window must be a whole number from 1 to 128, the slots of a lane, not 0", 1),
     ("hostlib bench --window 129", "--window must be a whole number from 1 to 128, the slots of a lane, not 129", 1),
-    ("hostlib bench --window 8 --mechanism ring", "--window is of all-reduces that the switch sums", 1),
+    (
+        "hostlib bench --window 8 --mechanism ring",
+        "--window is of all-reduces and reduce-scatters that the switch sums",
+        1,
+    ),
     ("hostlib bench --on netns --ranks-per-host 0", "--ranks-per-host must be at least 1, not 0", 1),
     (
         "hostlib bench --on netns --ranks-per-host 2 --mechanism inagg+mcast",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "block_float/kernels.h"
 #include "net/clock.h"
@@ -38,6 +39,7 @@ void Collector::configure(const End &fabric, const Header &header, const Pool &p
     kept_.assign(slots_.size() * bytes_, 0);
     shares_.clear();
     pending_.clear();
+    marked_ = false;
     finished_.clear();
     {
         const std::lock_guard lock(mutex_);
@@ -158,6 +160,10 @@ void Collector::handle(int i) {
         stats_.foreign++;
         return;
     }
+    if (socket_->marked(i)) {
+        stats_.marked++;
+        marked_ = true;
+    }
     Slot &slot = slots_[static_cast<std::size_t>(header.slot - pool_.first_slot)];
     if (header.generation == generation_of(slot.position)) {
         const std::uint8_t *packet = socket_->packet(i);
@@ -264,16 +270,17 @@ bool Collector::open(Share &share, Slot &slot, const std::uint8_t *vector, std::
 
 void Collector::acknowledge(bool now) {
     if (!now || pending_.empty()) return;
-    say(pending_, {}, ranks_);
+    say(pending_, {}, ranks_, std::exchange(marked_, false) ? FLAG_MARKED : std::uint16_t{0});
     pending_.clear();
 }
 
 // levels: of a prologue, which is the only entry then.
 void Collector::say(const std::vector<Acknowledged> &entries, const std::vector<std::int8_t> &levels,
-                    const std::vector<sockaddr_in> &to) {
+                    const std::vector<sockaddr_in> &to, std::uint16_t flags) {
     std::uint8_t datagram[layout::HEADER_BYTES + MOST_ENTRIES * ENTRY_BYTES + MOST_ELEMENTS];
     Header header = header_;
     header.operation = layout::OPERATION_ACKNOWLEDGEMENT;
+    header.flags = flags;
     header.exponent = static_cast<std::uint16_t>(levels.size());
     for (std::size_t from = 0; from < entries.size(); from += header.element_count) {
         const std::size_t count = std::min(entries.size() - from, most_entries(elements_));

@@ -84,7 +84,7 @@ private:
     bool open(Share &share, Slot &slot, const std::uint8_t *vector, std::uint16_t &code);
     void acknowledge(bool now);
     void say(const std::vector<Acknowledged> &entries, const std::vector<std::int8_t> &levels,
-             const std::vector<sockaddr_in> &to);
+             const std::vector<sockaddr_in> &to, std::uint16_t flags = 0);
     std::uint32_t generation_of(std::uint64_t position) const {
         return static_cast<std::uint32_t>(position / slots_.size());
     }
@@ -102,6 +102,7 @@ private:
     std::deque<std::unique_ptr<Share>> shares_;
     std::vector<Acknowledged> pending_;  // not yet said
     std::int64_t pending_due_ns_ = 0;
+    bool marked_ = false;  // a sum was, which is not yet said
     std::vector<std::shared_ptr<Operation>> finished_;
     std::int64_t heard_ns_ = 0;
     Stats stats_;  // the thread's own

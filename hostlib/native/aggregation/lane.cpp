@@ -16,12 +16,9 @@ namespace netfold {
 namespace {
 
 constexpr std::int64_t ANSWERED = -1;
-// Packets that wait in this host for its link, of each owner's pool: this rank's own acknowledgements of other sums
-// wait behind them, and so do the ranks that need those. With many owners fewer of each: together they fit a short
-// queue.
-constexpr std::size_t BELOW = 16, BELOW_TOGETHER = 90;
-// Bytes that may wait there of all others, if few are sent.
-constexpr std::size_t LEAST_BELOW = 32 << 10;
+// Bytes that may wait in this host for its link, if few are sent, and packets: so many owners' lanes share the bytes
+// that a lane has, whose thread would wake for every packet if it had less.
+constexpr std::size_t LEAST_BELOW = 32 << 10, LEAST_PACKETS_BELOW = 4;
 // Packets outstanding while no round trip is known. More might queue for longer than the first timeout; then all would
 // be sent again, and none could be measured.
 constexpr int UNMEASURED = 8;
@@ -84,14 +81,15 @@ void Lane::configure(const End &fabric, const Header &header, const Pool &pool, 
     check_ = std::move(check);
     elements_ = header.element_count;
     const std::size_t packet_bytes = layout::HEADER_BYTES + 4 * elements_;
-    const std::size_t owners = static_cast<std::size_t>(std::max(world_size - 1, 1));
-    const std::size_t of_each = std::min(BELOW, std::max<std::size_t>(BELOW_TOGETHER / owners, 1));
-    socket_->keep_below(pool.acknowledged ? of_each * packet_bytes : Socket::MOST_BELOW);
+    const auto others = static_cast<std::size_t>(std::max(world_size - 1, 1));
+    least_below_ = pool.acknowledged ? std::max(LEAST_BELOW / others, LEAST_PACKETS_BELOW * packet_bytes) : LEAST_BELOW;
+    socket_->keep_below(pool.acknowledged ? least_below_ : Socket::MOST_BELOW);
     std::vector<End> senders;
     if (pool.server.port != 0) senders.push_back(pool.server);
     socket_->aim(fabric, packet_bytes, senders);
-    // A mark on a contribution comes back on the result, if the switch sends that itself. Others would have to be told.
-    socket_->heed_marks(!pool.acknowledged && pool.server.port == 0);
+    // A mark on a contribution comes back on the result that the switch sends, and an owner tells of those that it
+    // gets. A server would have to be told.
+    socket_->heed_marks(pool.acknowledged || pool.server.port == 0);
     slots_.assign(static_cast<std::size_t>(pool.slots), Slot{});
     kept_.assign(pool.acknowledged ? 0 : slots_.size() * 4 * elements_, 0);
     parts_.clear();
@@ -318,15 +316,16 @@ std::int64_t Lane::first_tail_ns() const { return std::max(timeouts_.first_tail_
 // With losses a gap is as long as it takes to ask, and that would be as long as the gaps before: so it has a limit.
 std::int64_t Lane::usual_gap_ns() const { return pool_.acknowledged ? gap_ns_ : std::min(gap_ns_, LONGEST_GAP_NS); }
 
-// Others of this host wait for the same interface, whose queue is first come, first served. So only what it sends in a
-// millisecond waits there, as TCP keeps it (TCP_SMALL_QUEUE, net/ipv4/tcp_output.c in Linux).
+// Others of this host wait for the same interface, whose queue is first come, first served: other programs, and what
+// this rank tells the others of its own shard. So only what it sends in a millisecond waits there, as TCP keeps it
+// (TCP_SMALL_QUEUE, net/ipv4/tcp_output.c in Linux).
 void Lane::share_interface(std::int64_t now) {
     const double packets_ns =
         static_cast<double>(stats_.chunks - shared_chunks_) / static_cast<double>(now - shared_ns_);
     shared_chunks_ = stats_.chunks;
     shared_ns_ = now;
     const double wanted = packets_ns * MILLISECOND_NS * static_cast<double>(layout::HEADER_BYTES + 4 * elements_);
-    const std::size_t bytes = std::clamp(static_cast<std::size_t>(wanted), LEAST_BELOW, Socket::MOST_BELOW);
+    const std::size_t bytes = std::clamp(static_cast<std::size_t>(wanted), least_below_, Socket::MOST_BELOW);
     if (4 * bytes > 5 * socket_->below() || 2 * bytes < socket_->below()) socket_->keep_below(bytes);
 }
 
@@ -334,7 +333,7 @@ void Lane::measure(std::int64_t sample_ns, std::int64_t now) {
     timeouts_.measured();
     if (!round_trip_.measure_shortest(sample_ns, now)) return;
     stats_.rtt_ns = round_trip_.estimate_ns();
-    if (!pool_.acknowledged) share_interface(now);
+    share_interface(now);
 }
 
 // The self-clocking window: a slot's next position is sent when its last result has arrived, whatever other slots wait
@@ -581,6 +580,7 @@ void Lane::take_acknowledgements(const std::uint8_t *packet, std::size_t bytes, 
             continue;
         }
         time(slot, now);
+        if ((header.flags & FLAG_MARKED) != 0) congestion_.marked(slot.sent_ns, now);
         free_slot(slot, *next_code);
         if (differs)
             differ(*slot.part);

@@ -188,6 +188,7 @@ private:
     std::int64_t tail_due_ns_ = 0, tail_timeout_ns_ = 0;  // without a result until then, the lowest is asked for
     std::uint64_t shared_chunks_ = 0;                     // results, and the time, when the interface was last shared
     std::int64_t shared_ns_ = 0;
+    std::size_t least_below_ = 0;     // bytes that may always wait for the interface
     std::int64_t gap_ns_ = 0;         // between datagrams with results or acknowledgements, on average
     std::int64_t overtaking_ns_ = 0;  // send time of the latest packet whose result has arrived
     // What was asked for has come: send time of the question, and when everything sent before counts as lost.

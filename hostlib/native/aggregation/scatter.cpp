@@ -42,6 +42,8 @@ std::uint64_t Scatter::configure(const Place &place, const std::vector<std::vect
     for (const Pool &pool : place.pools)
         if (pool.slots <= 0 || (pool.slots & (pool.slots - 1)) != 0 || pool.first_slot + pool.slots > 1 << 16)
             throw std::invalid_argument("slots must be a power of two, and below 65536");
+    for (const Pool &pool : place.pools)
+        if (place.window < 0 || place.window > pool.slots) throw std::invalid_argument("window must be in 0..slots");
     halt();
     const std::lock_guard lock(mutex_);
     waiting_.clear();
@@ -59,7 +61,7 @@ std::uint64_t Scatter::configure(const Place &place, const std::vector<std::vect
         if (!lanes_[rank]) continue;
         pool.server = ends[rank][rank];
         pool.acknowledged = true;
-        lanes_[rank]->configure(place.fabric, header, pool, world_size_, pool.slots, place.check);
+        lanes_[rank]->configure(place.fabric, header, pool, world_size_, place.window, place.check);
     }
     collector_->configure(place.fabric, header, place.pools[static_cast<std::size_t>(rank_)], here, place.check);
     halted_ = cancelled_ = false;

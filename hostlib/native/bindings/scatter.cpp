@@ -91,9 +91,16 @@ void bind_scatter(nb::module_ &m) {
             [](PyScatter &self, const std::string &fabric_address, std::uint16_t fabric_port, std::uint16_t job,
                std::uint32_t epoch, std::uint16_t rank, int world_size,
                const std::vector<std::pair<std::uint16_t, int>> &pools, int elements,
-               std::shared_ptr<const CheckWords> check, const Ends &ends) {
-                Place place{
-                    {fabric_address, fabric_port}, job, rank, epoch, world_size, elements, 0, std::move(check), {}};
+               std::shared_ptr<const CheckWords> check, const Ends &ends, int window) {
+                Place place{{fabric_address, fabric_port},
+                            job,
+                            rank,
+                            epoch,
+                            world_size,
+                            elements,
+                            window,
+                            std::move(check),
+                            {}};
                 for (const auto &[first, slots] : pools) place.pools.push_back({first, slots, {}});
                 std::vector<std::vector<End>> everybody;
                 for (const auto &each : ends) {
@@ -103,8 +110,10 @@ void bind_scatter(nb::module_ &m) {
                 self.configure(place, everybody);
             },
             "fabric_address"_a, "fabric_port"_a, "job"_a, "epoch"_a, "rank"_a, "world_size"_a, "pools"_a, "elements"_a,
-            "check"_a, "ends"_a,
-            "A new stream. pools: (first slot, slots) by owner; ends: by rank, (address, port) for each pool.")
+            "check"_a, "ends"_a, "window"_a = 0,
+            "A new stream. pools: (first slot, slots) by owner; ends: by rank, (address, port) for each pool; window: "
+            "as "
+            "Engine.configure, of each pool.")
         .def(
             "echo",
             [](PyScatter &self, std::size_t pool, const std::string &address, std::uint16_t port,

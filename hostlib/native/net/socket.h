@@ -57,7 +57,7 @@ public:
     // priorities, as Linux's own has (tc-pfifo_fast(8)).
     virtual void overtake(bool others) = 0;
 
-    // Packets from here say that their sender answers to marks of queues (ECN, RFC 3168), and marked() knows of marks.
+    // Whether packets from here say that their sender answers to marks of queues (ECN, RFC 3168).
     virtual void heed_marks(bool heed) = 0;
 
     // Returns a buffer for the next packet, which is sent with the batch, at the latest at flush().

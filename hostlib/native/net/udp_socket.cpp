@@ -48,9 +48,10 @@ UdpSocket::UdpSocket(const std::string &address, std::uint16_t port) {
     setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &RECEIVE_BYTES, sizeof RECEIVE_BYTES);
     keep_below(MOST_BELOW);
     poll_card(fd_, busy_ns_);
-    // Have datagrams that arrive together delivered together, if the system can.
+    // Have datagrams that arrive together delivered together, if the system can, and their marks with them.
     const int on = 1;
     setsockopt(fd_, IPPROTO_UDP, UDP_GRO, &on, sizeof on);
+    setsockopt(fd_, IPPROTO_IP, IP_RECVTOS, &on, sizeof on);
     in_.resize(BUNDLES * BUNDLE_ROOM);
     if (::bind(fd_, reinterpret_cast<const sockaddr *>(&here), sizeof here) != 0) {
         const int why = errno;
@@ -121,8 +122,6 @@ void UdpSocket::heed_marks(bool heed) {
     getsockopt(fd_, IPPROTO_IP, IP_TOS, &type, &size);
     type = (type & ~ecn::BITS) | (heed ? ecn::CAPABLE : 0);
     setsockopt(fd_, IPPROTO_IP, IP_TOS, &type, sizeof type);
-    const int told = heed ? 1 : 0;
-    setsockopt(fd_, IPPROTO_IP, IP_RECVTOS, &told, sizeof told);
 }
 
 std::uint8_t *UdpSocket::next() {

@@ -20,6 +20,8 @@ struct Acknowledged {
 
 inline constexpr std::size_t ENTRY_WORDS = 3, ENTRY_BYTES = 4 * ENTRY_WORDS, MOST_ENTRIES = 16;
 inline constexpr std::uint16_t KIND_DIFFERS = 1;
+// In an acknowledgement's header: since the one before, a sum came that a queue on the way had marked (ECN).
+inline constexpr std::uint16_t FLAG_MARKED = 2;
 
 // Entries of one datagram: their words have the check word's weights of as many elements.
 constexpr std::size_t most_entries(std::size_t elements) { return std::min(elements / ENTRY_WORDS, MOST_ENTRIES); }

@@ -105,12 +105,17 @@ def test_every_collective_has_its_rows() -> None:
         assert row["size_bytes"] in (1000, 996, 192 << 10)
 
 
-@pytest.mark.parametrize("how", ["--window", "NETFOLD_WINDOW"])
-def test_a_static_window_is_what_is_outstanding(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("how", "collective"),
+    [("--window", "all_reduce"), ("NETFOLD_WINDOW", "all_reduce"), ("NETFOLD_WINDOW", "reduce_scatter")],
+)
+def test_a_static_window_is_what_is_outstanding(how: str, collective: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On links with a delay each window takes a round trip; the other rank's own window is as large."""
     times_ms = []
+    size = {"all_reduce": "64K", "reduce_scatter": "128K"}[collective]  # A rank sends half of what is scattered.
     for packets in (4, 32):
-        asked = ["--mechanism", "inagg+mcast", "--workers", "2", "--size", "64K", "--delay", "5ms"]
+        asked = ["--mechanism", "inagg+mcast", "--workers", "2", "--size", size, "--delay", "5ms"]
+        asked += ["--collective", collective]
         if how == "--window":
             asked += [how, str(packets)]
         else:

@@ -60,7 +60,7 @@ def test_a_lane_with_a_full_socket_sleeps_until_half_of_it_is_free(space: str, m
             [owner.getsockname(), (HERE, scatter.ports[OWNER])],
             [own.getsockname(), (HERE, scatter.ports[RANK])],
         ]
-        scatter.configure(*switch.getsockname(), JOB, EPOCH, RANK, 2, POOLS, ELEMENTS, CHECK, ends)
+        scatter.configure(*switch.getsockname(), JOB, EPOCH, RANK, 2, POOLS, ELEMENTS, CHECK, ends, SLOTS)
         values = np.ones(2 * (SLOTS - 1) * ELEMENTS, np.int32)
         scatter.submit(values, np.zeros(len(values) // 2, np.int32), False)
         prologue = contribution(switch)

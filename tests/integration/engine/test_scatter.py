@@ -27,6 +27,8 @@ JOB, EPOCH = 7, 9
 CODE = constants.EXPONENT_BIAS + 1  # of values below 2
 LEVEL, CODE_OF_LEVEL = 32, constants.EXPONENT_BIAS + 4  # that CODE has
 KIND_DIFFERS = 1
+MARKED = 2  # a flag of acknowledgements
+ECT_0, CE = 2, 3  # RFC 3168
 
 
 def header(**fields: int) -> Header:
@@ -42,7 +44,7 @@ class Bench:
     switch: socket.socket
     ranks: dict[int, dict[int, socket.socket]]  # rank, pool -> socket
 
-    def configure(self) -> None:
+    def configure(self, window: int = 0) -> None:
         here = self.scatter.ports
         ends = [
             [
@@ -52,7 +54,7 @@ class Bench:
             for rank in range(WORLD_SIZE)
         ]
         place = (*self.switch.getsockname(), JOB, EPOCH, RANK, WORLD_SIZE, POOLS, ELEMENTS, CHECK, ends)
-        self.scatter.configure(*place)
+        self.scatter.configure(*place, window)
 
     def contributions(self, within_s: float = NEVER_S) -> list[tuple[Header, np.ndarray]]:
         """What this rank has sent to the switch, each once.
@@ -105,19 +107,27 @@ class Bench:
         at = (self.scatter.address, self.scatter.ports[RANK])
         self.switch.sendto(packed(of, words, WORDS, OTHERS), at)
 
-    def told(self, rank: int, within_s: float = SOON_S) -> list[tuple[int, ...]]:
-        """(slot, generation, exponent, levels ...) of the next acknowledgement that another rank gets."""
+    def acknowledgement(self, rank: int, within_s: float = SOON_S) -> tuple[Header, bytes] | None:
+        """The next one that another rank gets: its header, and what follows it."""
         where = self.ranks[rank][RANK]
         where.settimeout(within_s)
         try:
             data = where.recv(1 << 16)
         except TimeoutError:
-            return []
-        its, words = Header.unpack(data[:HEADER_BYTES]), np.frombuffer(data[HEADER_BYTES:], ">i4").astype(np.int32)
+            return None
+        its, rest = Header.unpack(data[:HEADER_BYTES]), data[HEADER_BYTES:]
         assert (its.operation, its.rank) == (constants.OPERATION_ACKNOWLEDGEMENT, RANK)
-        assert its.check == WORDS.word(its, words, [RANK])
-        entries = [struct.unpack_from(">IIHH", data, HEADER_BYTES + 12 * n) for n in range(its.element_count)]
-        levels = struct.unpack_from(f"{its.exponent}b", data, HEADER_BYTES + 12 * its.element_count)
+        assert its.check == WORDS.word(its, np.frombuffer(rest, ">i4").astype(np.int32), [RANK])
+        return its, rest
+
+    def told(self, rank: int, within_s: float = SOON_S) -> list[tuple[int, ...]]:
+        """(slot, generation, exponent, levels ...) of each entry of the next acknowledgement that another rank gets."""
+        found = self.acknowledgement(rank, within_s)
+        if found is None:
+            return []
+        its, rest = found
+        entries = [struct.unpack_from(">IIHH", rest, 12 * n) for n in range(its.element_count)]
+        levels = struct.unpack_from(f"{its.exponent}b", rest, 12 * its.element_count)
         return [(slot - POOLS[RANK][0], generation, exponent, *levels) for generation, _, slot, exponent in entries]
 
 
@@ -246,6 +256,55 @@ def test_an_owner_tells_the_others_what_it_has(bench: Bench) -> None:
     assert [bench.told(rank) for rank in OTHERS] == [[(1, 0, CODE)]] * 2
     bench.sum(1, 2, np.zeros(ELEMENTS))
     assert [bench.told(rank, NEVER_S) for rank in OTHERS] == [[]] * 2
+
+
+def test_an_owner_tells_of_marks_once(bench: Bench) -> None:
+    """On a queue's way to it."""
+    begun(bench)
+    words = 2 * kind(bench)
+    bench.switch.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, CE)
+    bench.sum(0, 0, words)
+    flags = [found and found[0].flags for found in map(bench.acknowledgement, OTHERS)]
+    assert flags == [MARKED] * 2
+    bench.switch.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT_0)
+    bench.sum(1, 0, np.zeros(ELEMENTS), exponent=CODE)
+    flags = [found and found[0].flags for found in map(bench.acknowledgement, OTHERS)]
+    assert flags == [0] * 2
+    assert bench.scatter.stats()["marked"] == 1
+
+
+@pytest.mark.parametrize(("flags", "window", "goes_on"), [(0, 0, True), (MARKED, 0, False), (MARKED, SLOTS, True)])
+def test_a_mark_that_an_owner_tells_of_cuts_the_window(bench: Bench, flags: int, window: int, goes_on: bool) -> None:
+    """Of four packets two are left, so none takes the place of the first. Not if the window is a given one."""
+    bench.configure(window)
+    begun(bench, 8 * ELEMENTS, np.int32)
+    bench.contributions()
+    bench.acknowledge(0, (0, 0, 0, CODE))
+    assert len([each for each, _ in bench.contributions() if each.slot < SLOTS]) >= SLOTS
+    bench.acknowledge(0, (1, 0, constants.EXPONENT_BIAS, 0), flags=flags)
+    sent = {(each.slot, each.generation) for each, _ in bench.contributions()}
+    assert ((1, 1) in sent) == goes_on
+
+
+def test_contributions_say_that_marks_count_and_acknowledgements_do_not(bench: Bench) -> None:
+    other = bench.ranks[0][RANK]
+    for each in (bench.switch, other):
+        each.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        each.settimeout(SOON_S)
+    begun(bench)
+    data, control, _, _ = bench.switch.recvmsg(1 << 16, 64)
+    assert [each[2][0] for each in control if each[1] == socket.IP_TOS] == [ECT_0]
+    its, words = Header.unpack(data[:HEADER_BYTES]), np.frombuffer(data[HEADER_BYTES:], ">i4").astype(np.int32)
+    assert its.operation == constants.OPERATION_CONTRIBUTION
+    bench.sum(0, 0, 2 * words)
+    _, control, _, _ = other.recvmsg(1 << 16, 64)
+    assert [each[2][0] for each in control if each[1] == socket.IP_TOS] == [0]
+
+
+@pytest.mark.parametrize("window", [-1, SLOTS + 1])
+def test_an_impossible_window_is_refused(bench: Bench, window: int) -> None:
+    with pytest.raises(ValueError, match="window must be in"):
+        bench.configure(window)
 
 
 def test_sums_that_come_early_are_acknowledged_when_the_tensor_is_there(bench: Bench) -> None:

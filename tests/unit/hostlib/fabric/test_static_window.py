@@ -46,7 +46,8 @@ def test_commands_refuse_it_with_their_options(monkeypatch: pytest.MonkeyPatch) 
         ("inagg+mcast", "all_reduce", True),
         ("inagg+mcast:same_host=shm", "all_reduce", True),
         ("inagg", "all_reduce", True),
-        ("inagg+mcast", "reduce_scatter", False),
+        ("inagg+mcast", "reduce_scatter", True),
+        ("inagg+mcast", "all_gather", False),
         ("ring", "all_reduce", False),
         ("ring+mcast", "all_reduce", False),
         ("gloo", "all_reduce", False),
@@ -59,5 +60,5 @@ def test_the_benchs_option_is_of_sums_by_the_switch(mechanism: str, collective: 
     if taken:
         assert asked().window == 4
     else:
-        with pytest.raises(HostlibError, match="--window is of all-reduces that the switch sums"):
+        with pytest.raises(HostlibError, match="--window is of all-reduces and reduce-scatters that the switch sums"):
             asked()
