@@ -498,7 +498,7 @@ void Lane::handle(int i, std::int64_t now) {
         return;
     }
     measure_gap(now);
-    time(slot, now);
+    time(slot, open_ >= congestion_.size(), now);
     if (socket_->marked(i)) congestion_.marked(slot.sent_ns, now);
     finish(index, packet + layout::HEADER_BYTES, *next_code);
 }
@@ -522,7 +522,7 @@ void Lane::measure_gap(std::int64_t now) {
 // only those overtake others that all ranks sent again at once: they lack the same one. And only if nothing follows
 // such a result: else it was the first packet's, which had waited in a queue, and so do the others. What is sent again
 // then makes the queue longer. TCP undoes such a retransmission (RFC 8985, 6.2).
-void Lane::time(const Slot &slot, std::int64_t now) {
+void Lane::time(const Slot &slot, bool limited, std::int64_t now) {
     // An acknowledgement comes after others of its slot's lane, and not at once when it is asked for.
     bool answered = false;
     if (slot.sent_ns >= overtaking_ns_) {
@@ -532,7 +532,7 @@ void Lane::time(const Slot &slot, std::int64_t now) {
         }
         answered = slot.resent && slot.asked && !pool_.acknowledged;
     }
-    if (round_trip_.known()) congestion_.answered(open_ >= congestion_.size());
+    if (round_trip_.known()) congestion_.answered(limited);
     if (answered) answered_ns_ = slot.sent_ns;
     if (answered || verdict_due_ns_ != NEVER_NS)
         verdict_due_ns_ = now + std::max(round_trip_.reordering_ns(), 2 * usual_gap_ns());
@@ -558,6 +558,8 @@ void Lane::take_acknowledgements(const std::uint8_t *packet, std::size_t bytes, 
         return;
     }
     measure_gap(now);
+    // All that it acknowledges was sent into that window, and nothing is sent between the entries.
+    const bool limited = open_ >= congestion_.size();
     for (std::size_t i = 0; i < header.element_count; i++) {
         const Acknowledged entry = read_entry(entries + i * ENTRY_BYTES);
         const unsigned index = static_cast<unsigned>(entry.slot) - pool_.first_slot;
@@ -579,7 +581,7 @@ void Lane::take_acknowledgements(const std::uint8_t *packet, std::size_t bytes, 
             stats_.damaged++;
             continue;
         }
-        time(slot, now);
+        time(slot, limited, now);
         if ((header.flags & FLAG_MARKED) != 0) congestion_.marked(slot.sent_ns, now);
         free_slot(slot, *next_code);
         if (differs)

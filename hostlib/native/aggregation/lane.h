@@ -152,7 +152,7 @@ private:
     void take_acknowledgements(const std::uint8_t *packet, std::size_t bytes, std::int64_t now);
     void came_again(Slot &slot, std::uint32_t generation, std::int64_t now);
     void measure_gap(std::int64_t now);
-    void time(const Slot &slot, std::int64_t now);
+    void time(const Slot &slot, bool limited, std::int64_t now);
     std::int64_t first_tail_ns() const;
     std::int64_t usual_gap_ns() const;
     Limit limit(const Slot &slot) const;
