@@ -107,7 +107,7 @@ class BenchOptions:
         rate: of each link of netns, as `100mbit`; None for unlimited.
         queue: frames that wait at each end of a link with a rate; None for hostlib.system.network_links's number.
         elements: in a packet, of the fabric that is started; links of netns have the MTU that it takes.
-        window: packets of an all-reduce that each rank has outstanding; None for NETFOLD_WINDOW or, without it, a window
+        window: packets that each lane of a rank has outstanding; None for NETFOLD_WINDOW or, without it, a window
             that follows losses.
         beside_tcp: the first host sends a TCP stream to one more host, over the link that its ranks use.
         beside_tcp_in: the one more sends it to the first host: results wait in the same queue of the switch.

@@ -104,8 +104,8 @@ def _place(old: str) -> list[str] | None:
 @click.option(
     "--window",
     type=types.N,
-    help="Packets of an all-reduce, or of each shard of a reduce-scatter, that each rank has outstanding, 1 to 128, however "
-    "many are lost "
+    help="Packets of an all-reduce, or of each shard of a reduce-scatter, that each rank has outstanding, 1 to 128, "
+    "however many are lost "
     "[default: NETFOLD_WINDOW or, without it, as many as losses and the pool's 128 slots allow].",
 )
 @click.option(

@@ -1,4 +1,4 @@
-"""A window of a fixed size: how many packets each lane of an all-reduce has outstanding, however many are lost."""
+"""A window of a fixed size: how many packets a lane has outstanding, however many are lost."""
 
 from __future__ import annotations
 

@@ -112,8 +112,7 @@ void bind_scatter(nb::module_ &m) {
             "fabric_address"_a, "fabric_port"_a, "job"_a, "epoch"_a, "rank"_a, "world_size"_a, "pools"_a, "elements"_a,
             "check"_a, "ends"_a, "window"_a = 0,
             "A new stream. pools: (first slot, slots) by owner; ends: by rank, (address, port) for each pool; window: "
-            "as "
-            "Engine.configure, of each pool.")
+            "as Engine.configure, of each pool.")
         .def(
             "echo",
             [](PyScatter &self, std::size_t pool, const std::string &address, std::uint16_t port,
