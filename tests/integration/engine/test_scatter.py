@@ -16,6 +16,7 @@ from hostlib.protocol import constants
 from hostlib.protocol.constants import HEADER_BYTES
 from hostlib.protocol.header import Header
 from tests.checks import checks, engine_checks, packed
+from tests.marking_fabric import CE, ECT_0
 from tests.packet_sizes import elements
 
 ELEMENTS, WORLD_SIZE, RANK, SLOTS = elements(16), 3, 1, 4
@@ -28,7 +29,6 @@ CODE = constants.EXPONENT_BIAS + 1  # of values below 2
 LEVEL, CODE_OF_LEVEL = 32, constants.EXPONENT_BIAS + 4  # that CODE has
 KIND_DIFFERS = 1
 MARKED = 2  # a flag of acknowledgements
-ECT_0, CE = 2, 3  # RFC 3168
 
 
 def header(**fields: int) -> Header:
@@ -262,14 +262,10 @@ def test_an_owner_tells_of_marks_once(bench: Bench) -> None:
     """On a queue's way to it."""
     begun(bench)
     words = 2 * kind(bench)
-    bench.switch.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, CE)
-    bench.sum(0, 0, words)
-    flags = [found and found[0].flags for found in map(bench.acknowledgement, OTHERS)]
-    assert flags == [MARKED] * 2
-    bench.switch.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT_0)
-    bench.sum(1, 0, np.zeros(ELEMENTS), exponent=CODE)
-    flags = [found and found[0].flags for found in map(bench.acknowledgement, OTHERS)]
-    assert flags == [0] * 2
+    for slot, exponent, sums, type_of_service, flags in ((0, 0, words, CE, MARKED), (1, CODE, 0 * words, ECT_0, 0)):
+        bench.switch.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, type_of_service)
+        bench.sum(slot, 0, sums, exponent=exponent)
+        assert [found and found[0].flags for found in map(bench.acknowledgement, OTHERS)] == [flags] * 2
     assert bench.scatter.stats()["marked"] == 1
 
 
