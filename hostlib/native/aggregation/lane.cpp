@@ -24,6 +24,9 @@ constexpr std::size_t LEAST_BELOW = 32 << 10, LEAST_PACKETS_BELOW = 4;
 constexpr int UNMEASURED = 8;
 // Between results, as far as a rank waits for them. Four of these are how long it waits between its questions at most.
 constexpr std::int64_t LONGEST_GAP_NS = 25 * MILLISECOND_NS;
+// Bytes of a tensor that are read at a time to find the scales of their blocks: most of them are in a core's own cache
+// when they are sent.
+constexpr std::size_t SCANNED_BYTES = 128 << 10;
 // Of Ethernet, IPv4, UDP and the slot protocol.
 constexpr std::size_t FRAME_HEADERS = 14 + 20 + 8 + layout::HEADER_BYTES;
 
@@ -396,7 +399,7 @@ void Lane::send(Part &part, std::uint64_t position) {
     } else {
         slot.exponent = dtype == DType::int32 ? layout::EXPONENT_BIAS : part.codes[slot.chunk];
         const std::size_t later = slot.chunk + slots_.size();
-        if (dtype != DType::int32 && later < part.chunks) slot.next_code = own_code(part, later);
+        if (dtype != DType::int32 && later < part.chunks) slot.next_code = scanned_code(part, later);
     }
     slot.timeout_ns = timeouts_.first_ns(round_trip_);
     transmit(slot, index);
@@ -412,6 +415,15 @@ Header Lane::header_of(std::size_t index, std::int64_t position) const {
 
 std::uint16_t Lane::own_code(const Part &part, std::size_t chunk) const {
     return block_code(part.operation->dtype, chunk_data(part, chunk), chunk_values(part, chunk));
+}
+
+// This rank's code of a chunk that is sent a round from now. A core reads memory at its full rate only in long runs.
+std::uint16_t Lane::scanned_code(Part &part, std::size_t chunk) const {
+    const std::size_t run = std::max<std::size_t>(1, SCANNED_BYTES / (elements_ * bytes_of(part.operation->dtype)));
+    if (chunk >= part.scanned)
+        for (const std::size_t end = std::min(chunk + run, part.chunks); part.scanned < end; part.scanned++)
+            part.codes[part.scanned] = own_code(part, part.scanned);
+    return part.codes[chunk];
 }
 
 // What is summed, and the levels of the blocks.

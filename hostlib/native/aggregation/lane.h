@@ -60,7 +60,8 @@ struct Part {
     std::size_t count = 0, chunks = 0;
     Openings openings;
     std::uint64_t first = 0;            // stream position of the first prologue
-    std::vector<std::uint16_t> codes;   // agreed code of each chunk, known from the round before
+    std::vector<std::uint16_t> codes;  // of each chunk: agreed on, known from the round before; until then this rank's
+    std::size_t scanned;               // up to here, codes have been set
     std::vector<std::uint8_t> done_of;  // by chunk
     std::size_t done = 0;               // number of chunks whose result has arrived
     std::vector<std::uint8_t> opened;   // by prologue: its result has arrived
@@ -74,6 +75,7 @@ struct Part {
           chunks(chunks),
           openings(openings),
           codes(chunks),
+          scanned(openings.blocks),
           done_of(chunks),
           opened(openings.prologues) {}
 
@@ -164,6 +166,7 @@ private:
     const std::int8_t *levels_of(const Slot &slot, const Header &header, const std::uint8_t *entries) const;
     std::uint32_t pack_prologue(const Slot &slot, std::uint8_t *wire) const;
     std::uint16_t own_code(const Part &part, std::size_t chunk) const;
+    std::uint16_t scanned_code(Part &part, std::size_t chunk) const;
     std::size_t chunk_values(const Part &part, std::size_t chunk) const;
     std::uint8_t *chunk_data(const Part &part, std::size_t chunk) const;
 

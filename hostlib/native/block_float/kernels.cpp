@@ -400,15 +400,6 @@ Bits largest_magnitude(const void *x, std::size_t count) {
     return largest;
 }
 
-// The engine scans a tensor block by block, each a window ahead of the block that it packs, and the CPU's prefetcher
-// loses track at every block. A prefetch past the end of the tensor is harmless.
-void ask_for(const void *x, std::size_t bytes) {
-    constexpr std::size_t DISTANCE = 2048, MOST = 8192, LINE = 64;
-    const auto start = reinterpret_cast<std::uintptr_t>(x) + DISTANCE;
-    for (std::size_t i = 0; i < std::min(bytes, MOST); i += LINE)
-        __builtin_prefetch(reinterpret_cast<const void *>(start + i));
-}
-
 std::uint16_t magnitude_code(const void *x, std::size_t count) {
     std::uint32_t largest = 0;
     for (std::size_t i = 0; i < count; i++) {
@@ -422,7 +413,6 @@ std::uint16_t magnitude_code(const void *x, std::size_t count) {
 
 std::uint16_t block_code(DType type, const void *x, std::size_t count) {
     if (type == DType::int32) return magnitude_code(x, count);
-    ask_for(x, bytes_of(type) * count);
     std::uint32_t bits;
     if (type == DType::float32) {
         bits = largest_magnitude<std::uint32_t>(x, count);
