@@ -9,6 +9,7 @@
 #include "aggregation/lane_cores.h"
 #include "block_float/kernels.h"
 #include "net/clock.h"
+#include "net/ecn.h"
 #include "retransmission/pacing.h"
 #include "wire/acknowledgement.h"
 
@@ -90,9 +91,8 @@ void Lane::configure(const End &fabric, const Header &header, const Pool &pool, 
     std::vector<End> senders;
     if (pool.server.port != 0) senders.push_back(pool.server);
     socket_->aim(fabric, packet_bytes, senders);
-    // A mark on a contribution comes back on the result that the switch sends, and an owner tells of those that it
-    // gets. A server would have to be told.
-    socket_->heed_marks(pool.acknowledged || pool.server.port == 0);
+    // A mark on a contribution comes back on its result, or the owner of a shard tells of it.
+    socket_->set_ecn(ecn::CAPABLE);
     slots_.assign(static_cast<std::size_t>(pool.slots), Slot{});
     kept_.assign(pool.acknowledged ? 0 : slots_.size() * 4 * elements_, 0);
     parts_.clear();

@@ -1,9 +1,11 @@
 #include "aggregation/server.h"
 
 #include <cstring>
+#include <utility>
 
 #include "block_float/block_float.h"
 #include "block_float/kernels.h"
+#include "net/ecn.h"
 #include "retransmission/pacing.h"
 
 namespace netfold {
@@ -23,6 +25,8 @@ void Server::configure(const End &fabric, const Header &header, const Pool &pool
     for (const End &end : workers) workers_.push_back(resolve(end));
     answered_.assign(static_cast<std::size_t>(pool.slots), -1);
     socket_->aim(fabric, bytes_);
+    socket_->set_ecn(ecn::CAPABLE);
+    repeats_mark_ = false;
     quit_ = false;
     thread_ = std::thread([this] { run(); });
 }
@@ -74,6 +78,8 @@ void Server::answer(int i) {
         stats_.damaged++;  // Treated as lost: the workers ask again.
         return;
     }
+    if (socket_->marked(i)) stats_.marked++;
+    repeat_mark(socket_->marked(i));
     if (!workers_.empty()) {
         answer_workers(header, packet);
         return;
@@ -132,6 +138,15 @@ void Server::send_to_all() {
         count_sent(static_cast<std::size_t>(socket_->queued()));
     }
     socket_->drop();
+}
+
+// A mark on a sum is one on a contribution, and ranks only see marks on results: so the result of a marked sum leaves
+// marked. Those of one batch have the same bits.
+void Server::repeat_mark(bool marked) {
+    if (marked == std::exchange(repeats_mark_, marked)) return;
+    if (!workers_.empty()) send_to_all();
+    stats_.refused += socket_->flush();
+    socket_->set_ecn(marked ? ecn::MARKED : ecn::CAPABLE);
 }
 
 // The sum is the result: a server's processing leaves the integers unchanged.

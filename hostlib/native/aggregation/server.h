@@ -50,6 +50,7 @@ private:
     bool is_whole(const Header &header, const std::uint8_t *vector) const;
     void answer_workers(const Header &header, const std::uint8_t *packet);
     void send_to_all();
+    void repeat_mark(bool marked);
     void put(const Header &sum, const std::uint8_t *packet);
     void count_sent(std::size_t packets);
 
@@ -61,6 +62,7 @@ private:
     std::size_t bytes_ = 0;  // of a packet
     std::vector<sockaddr_in> workers_;
     std::vector<std::int64_t> answered_;  // by slot, the generation last sent to the workers; -1 for none
+    bool repeats_mark_ = false;           // what the next batch says
     Stats stats_;                         // the thread's own
     mutable std::mutex mutex_;
     Stats shown_;

@@ -57,8 +57,8 @@ public:
     // priorities, as Linux's own has (tc-pfifo_fast(8)).
     virtual void overtake(bool others) = 0;
 
-    // Whether packets from here say that their sender answers to marks of queues (ECN, RFC 3168).
-    virtual void heed_marks(bool heed) = 0;
+    // The ECN bits (ecn.h) of what flush() and copy_to() send from now on; 0 until then.
+    virtual void set_ecn(int bits) = 0;
 
     // Returns a buffer for the next packet, which is sent with the batch, at the latest at flush().
     virtual std::uint8_t *next() = 0;

@@ -116,11 +116,11 @@ void UdpSocket::overtake(bool others) {
     setsockopt(fd_, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
 }
 
-void UdpSocket::heed_marks(bool heed) {
+void UdpSocket::set_ecn(int bits) {
     int type = 0;
     socklen_t size = sizeof type;
     getsockopt(fd_, IPPROTO_IP, IP_TOS, &type, &size);
-    type = (type & ~ecn::BITS) | (heed ? ecn::CAPABLE : 0);
+    type = (type & ~ecn::BITS) | bits;
     setsockopt(fd_, IPPROTO_IP, IP_TOS, &type, sizeof type);
 }
 

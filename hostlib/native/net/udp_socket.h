@@ -33,7 +33,7 @@ public:
     void keep_below(std::size_t bytes) override;
     std::size_t below() const override { return below_; }
     void overtake(bool others) override;
-    void heed_marks(bool heed) override;
+    void set_ecn(int bits) override;
     std::uint8_t *next() override;
     unsigned flush() override;
     void copy_to(const sockaddr_in &end) override { transmit(&end); }

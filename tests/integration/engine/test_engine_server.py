@@ -13,6 +13,7 @@ from hostlib._engine import Server
 from hostlib.protocol import constants
 from hostlib.protocol.header import Header
 from tests.checks import checks, engine_checks
+from tests.marking_fabric import CE, ECT_0
 from tests.packet_sizes import elements
 
 ELEMENTS, WORLD_SIZE, FIRST_SLOT, SLOTS = elements(8), 3, 16, 4
@@ -179,6 +180,26 @@ def test_more_sums_than_a_batch_reach_every_worker_in_order(bench: Bench) -> Non
         assert [bench.got(worker) for _ in generations] == [
             result_of(replace(SUM, generation=generation)) for generation in generations
         ]
+
+
+@pytest.mark.parametrize("to_workers", [False, True])
+def test_a_mark_on_a_sum_is_repeated_on_its_result(bench: Bench, to_workers: bool) -> None:
+    bench.configure(to_workers)
+    ends = bench.workers if to_workers else [bench.switch]
+    for each in ends:
+        each.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+    types = [ECT_0, CE, CE, *[ECT_0] * 40, CE, ECT_0, *[CE] * 40]
+    for generation, type_of_service in enumerate(types):
+        bench.switch.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, type_of_service)
+        bench.send(datagram(replace(SUM, generation=generation)))
+    for each in ends:
+        each.settimeout(SOON_S)
+        for generation, type_of_service in enumerate(types):
+            data, control, *_ = each.recvmsg(1 << 16, 64)
+            assert data == result_of(replace(SUM, generation=generation))
+            assert [word[2][0] for word in control] == [type_of_service]
+    bench.server.halt()
+    assert bench.server.stats()["marked"] == types.count(CE)
 
 
 def test_a_new_place_is_a_new_world(bench: Bench) -> None:

@@ -30,9 +30,11 @@ class Rank:
     fabric: MarkingFabric
     address: str
 
-    def configure(self, window: int) -> None:
+    def configure(self, window: int, served: bool = False) -> None:
         checks = engine_checks(1, ELEMENTS)
-        self.engine.configure(self.address, self.fabric.port, 1, 1, 0, 1, [(0, SLOTS)], ELEMENTS, checks, window)
+        fabric = (self.address, self.fabric.port)
+        servers = [fabric] if served else []
+        self.engine.configure(*fabric, 1, 1, 0, 1, [(0, SLOTS)], ELEMENTS, checks, window, servers)
 
     def answer(self, type_of_service: int) -> dict[str, int]:
         """Answer the next flight; the engine's counters when it has all of it."""
@@ -71,9 +73,9 @@ def rank(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         fabric.close()
 
 
-def while_summing(rank: Rank, window: int, do: Callable[[], None]) -> None:
+def while_summing(rank: Rank, window: int, do: Callable[[], None], served: bool = False) -> None:
     """Call `do` while the rank has more to send than any test takes."""
-    rank.configure(window)
+    rank.configure(window, served)
     tensor = np.arange(200_000 * ELEMENTS, dtype=np.int32)
     rank.engine.submit(tensor, False)
     try:
@@ -82,7 +84,8 @@ def while_summing(rank: Rank, window: int, do: Callable[[], None]) -> None:
         rank.engine.halt()
 
 
-def test_a_mark_cuts_the_window_once_per_round_trip(rank: Rank) -> None:
+@pytest.mark.parametrize("served", [False, True], ids=["results of the switch", "results of a server"])
+def test_a_mark_cuts_the_window_once_per_round_trip(rank: Rank, served: bool) -> None:
     def marked() -> None:
         for _ in range(100):
             before = rank.until_wide()
@@ -98,7 +101,7 @@ def test_a_mark_cuts_the_window_once_per_round_trip(rank: Rank) -> None:
                     return
         pytest.fail("every flight was taken for lost")
 
-    while_summing(rank, 0, marked)
+    while_summing(rank, 0, marked, served)
     assert rank.fabric.types == {ECT_0}
 
 
@@ -112,15 +115,3 @@ def test_a_window_that_is_given_stays(rank: Rank) -> None:
         assert counted["marked"] == rank.fabric.answered
 
     while_summing(rank, 16, marked)
-
-
-def test_results_of_servers_say_nothing_of_contributions_and_are_not_marked(rank: Rank) -> None:
-    checks = engine_checks(1, ELEMENTS)
-    server = [(rank.address, rank.fabric.port)]
-    place = (rank.address, rank.fabric.port, 1, 1, 0, 1, [(0, SLOTS)], ELEMENTS, checks, 0, server)
-    rank.engine.configure(*place)
-    tensor = np.ones(10 * ELEMENTS, dtype=np.int32)
-    rank.engine.submit(tensor, False)
-    assert rank.fabric.flight(SOON_S)
-    rank.engine.halt()
-    assert rank.fabric.types == {0}

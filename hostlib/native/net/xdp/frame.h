@@ -31,6 +31,13 @@ inline std::uint16_t ip_checksum(const std::uint8_t *ip) {
     return static_cast<std::uint16_t>(~sum);
 }
 
+// Gives a frame other ECN bits (RFC 3168).
+inline void write_ecn(std::uint8_t *frame, int bits) {
+    put8(frame + AT_SERVICE, static_cast<std::uint8_t>(bits));
+    put16(frame + AT_IP_CHECKSUM, 0);
+    put16(frame + AT_IP_CHECKSUM, ip_checksum(frame + AT_IP));
+}
+
 // The headers of a datagram. Its UDP checksum is 0, "not computed" (RFC 768): the check word covers the payload.
 inline void write_headers(std::uint8_t *out, const Mac &to_mac, const Mac &from_mac, const sockaddr_in &to,
                           const sockaddr_in &from, std::size_t payload_bytes, int ecn_bits) {
@@ -39,14 +46,13 @@ inline void write_headers(std::uint8_t *out, const Mac &to_mac, const Mac &from_
     std::memcpy(out + to_mac.size(), from_mac.data(), from_mac.size());
     put16(out + AT_ETHERTYPE, ETHERTYPE_IPV4);
     put8(out + AT_IP, IPV4_WITHOUT_OPTIONS);
-    put8(out + AT_SERVICE, static_cast<std::uint8_t>(ecn_bits));
     put16(out + AT_IP_BYTES, static_cast<std::uint16_t>(IP_BYTES + UDP_BYTES + payload_bytes));
     put16(out + AT_FRAGMENT, DO_NOT_FRAGMENT);
     put8(out + AT_TTL, TTL);
     put8(out + AT_PROTOCOL, IPPROTO_UDP);
     std::memcpy(out + AT_SOURCE, &from.sin_addr, sizeof from.sin_addr);
     std::memcpy(out + AT_DESTINATION, &to.sin_addr, sizeof to.sin_addr);
-    put16(out + AT_IP_CHECKSUM, ip_checksum(out + AT_IP));
+    write_ecn(out, ecn_bits);
     std::memcpy(out + AT_SOURCE_PORT, &from.sin_port, sizeof from.sin_port);
     std::memcpy(out + AT_DESTINATION_PORT, &to.sin_port, sizeof to.sin_port);
     put16(out + AT_UDP_BYTES, static_cast<std::uint16_t>(UDP_BYTES + payload_bytes));

@@ -156,10 +156,11 @@ void XdpSocket::hear() {
 
 void XdpSocket::keep_below(std::size_t bytes) { udp_.keep_below(bytes); }
 
-void XdpSocket::heed_marks(bool heed) {
-    udp_.heed_marks(heed);
-    heeds_marks_ = heed;
-    hops_.clear();  // They have headers.
+void XdpSocket::set_ecn(int bits) {
+    udp_.set_ecn(bits);
+    ecn_bits_ = bits;
+    for (Hop &hop : hops_)
+        if (hop.known) frame::write_ecn(hop.headers, bits);
 }
 
 std::uint64_t XdpSocket::start_of(int frame) const {
@@ -321,7 +322,7 @@ void XdpSocket::look_up(Hop &hop, std::int64_t now) {
     if (!neighbour) return;
     hop.ask = !neighbour->confirmed;
     frame::write_headers(hop.headers, neighbour->mac, interface.mac, hop.to, here_, packet_bytes_,
-                         heeds_marks_ ? ecn::CAPABLE : 0);
+                         ecn_bits_);
 }
 
 // ---- receiving -----------------------------------------------------------------------------------------------------

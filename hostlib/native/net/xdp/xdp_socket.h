@@ -41,7 +41,7 @@ public:
     std::size_t below() const override { return udp_.below(); }
     // A ring passes queues by.
     void overtake(bool others) override { udp_.overtake(others); }
-    void heed_marks(bool heed) override;
+    void set_ecn(int bits) override;
     std::uint8_t *next() override;
     unsigned flush() override;
     void copy_to(const sockaddr_in &end) override;
@@ -112,7 +112,7 @@ private:
     std::vector<Built> batch_;
     std::vector<std::uint8_t> spilt_;  // packets of a batch for which there was no frame
     std::vector<Hop> hops_;
-    bool heeds_marks_ = false;
+    int ecn_bits_ = 0;
     std::int64_t shut_until_ns_ = 0;  // the interface takes nothing
 
     // Receiving.
