@@ -245,8 +245,7 @@ void Collector::take(Share &share, Slot &slot, const Header &header, const std::
     pending_.push_back(slot.last);
     // The others wait for a prologue's, and nothing comes after a tensor's last.
     if (exponent == layout::EXPONENT_ZERO || exponent == KIND_DIFFERS || share.over) pending_due_ns_ = heard_ns_;
-    if (pending_.size() >= std::min(std::max<std::size_t>(slots_.size() / 4, 1), most_entries(elements_)))
-        acknowledge(true);
+    if (pending_.size() >= sums_told_together(slots_.size(), elements_)) acknowledge(true);
 }
 
 // Returns whether the ranks sum the same kind of tensor. code: of the others' largest values, then of all ranks'.

@@ -103,7 +103,10 @@ void Lane::configure(const End &fabric, const Header &header, const Pool &pool, 
     std::iota(free_.begin(), free_.end(), 0);
     free_changed_ = false;
     round_trip_ = {};
-    congestion_ = CongestionWindow(pool.slots, window, UNMEASURED, FRAME_HEADERS + 4 * elements_);
+    // An owner tells of so many sums at a time. Of fewer it tells only after a while, which would be the round trip.
+    const std::size_t told = pool.acknowledged ? sums_told_together(slots_.size(), elements_) : 0;
+    const int least = std::max(static_cast<int>(told), CongestionWindow::LEAST);
+    congestion_ = CongestionWindow(least, pool.slots, window, UNMEASURED, FRAME_HEADERS + 4 * elements_);
     timeouts_ = Timeouts(LONGEST_LANE_TIMEOUT_NS);
     overtaking_ns_ = gap_ns_ = shared_ns_ = 0;
     verdict_due_ns_ = NEVER_NS;

@@ -60,8 +60,8 @@ struct Part {
     std::size_t count = 0, chunks = 0;
     Openings openings;
     std::uint64_t first = 0;            // stream position of the first prologue
-    std::vector<std::uint16_t> codes;  // of each chunk: agreed on, known from the round before; until then this rank's
-    std::size_t scanned;               // up to here, codes have been set
+    std::vector<std::uint16_t> codes;   // of each chunk: agreed on, known from the round before; until then this rank's
+    std::size_t scanned;                // up to here, codes have been set
     std::vector<std::uint8_t> done_of;  // by chunk
     std::size_t done = 0;               // number of chunks whose result has arrived
     std::vector<std::uint8_t> opened;   // by prologue: its result has arrived

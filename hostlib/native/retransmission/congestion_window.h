@@ -20,10 +20,16 @@ namespace netfold {
 class CongestionWindow {
 public:
     CongestionWindow() = default;
-    // Of `fixed` packets of so many bytes or, if that is 0, of at most `most`. Until a round trip is known it has
+    static constexpr int LEAST = 2;
+
+    // Of `fixed` packets of so many bytes or, if that is 0, of `least` to `most`. Until a round trip is known it has
     // `start`.
-    CongestionWindow(int most, int fixed, int start, std::size_t packet_bytes)
-        : fixed_(fixed != 0), most_(fixed_ ? fixed : most), packets_(std::min(most_, start)), threshold_(most_) {
+    CongestionWindow(int least, int most, int fixed, int start, std::size_t packet_bytes)
+        : fixed_(fixed != 0),
+          least_(std::min(least, most)),
+          most_(fixed_ ? fixed : most),
+          packets_(std::min(most_, start)),
+          threshold_(most_) {
         const double ratio = std::max(FULL_BYTES / static_cast<double>(packet_bytes), 1.0);
         increase_ = INCREASE * ratio * ratio;
     }
@@ -56,16 +62,16 @@ public:
 private:
     void decrease(std::int64_t now_ns) {
         decreased_ns_ = now_ns;
-        threshold_ = packets_ = std::max(DECREASE * packets_, LEAST);
+        threshold_ = packets_ = std::max<double>(DECREASE * packets_, least_);
     }
 
-    static constexpr double DECREASE = 0.7, INCREASE = 3 * (1 - DECREASE) / (1 + DECREASE), LEAST = 2;
+    static constexpr double DECREASE = 0.7, INCREASE = 3 * (1 - DECREASE) / (1 + DECREASE);
     static constexpr double FULL_BYTES = 1514;               // a frame of other traffic, unless ours are longer
     static constexpr double LOSSES_OF = 64, MUCH = 1.0 / 8;  // of so many packets, on average
     static constexpr std::int64_t QUEUE_NS = MILLISECOND_NS / 4;
 
     bool fixed_ = false;
-    int most_ = 1;
+    int least_ = LEAST, most_ = 1;
     double packets_ = 1, threshold_ = 1, increase_ = 1;
     double lost_ = 0;
     std::int64_t decreased_ns_ = 0;

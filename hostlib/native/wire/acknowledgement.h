@@ -26,6 +26,11 @@ inline constexpr std::uint16_t FLAG_MARKED = 2;
 // Entries of one datagram: their words have the check word's weights of as many elements.
 constexpr std::size_t most_entries(std::size_t elements) { return std::min(elements / ENTRY_WORDS, MOST_ENTRIES); }
 
+// After how many sums of so many slots an owner acknowledges them.
+constexpr std::size_t sums_told_together(std::size_t slots, std::size_t elements) {
+    return std::min(std::max<std::size_t>(slots / 4, 1), most_entries(elements));
+}
+
 // Words behind an acknowledgement's header.
 inline std::size_t acknowledgement_words(const Header &header) {
     return ENTRY_WORDS * header.element_count + (std::size_t{header.exponent} + 3) / 4;

@@ -321,8 +321,7 @@ void XdpSocket::look_up(Hop &hop, std::int64_t now) {
     hop.due_ns = now + (hop.known ? KNOWN_NS : UNKNOWN_NS);
     if (!neighbour) return;
     hop.ask = !neighbour->confirmed;
-    frame::write_headers(hop.headers, neighbour->mac, interface.mac, hop.to, here_, packet_bytes_,
-                         ecn_bits_);
+    frame::write_headers(hop.headers, neighbour->mac, interface.mac, hop.to, here_, packet_bytes_, ecn_bits_);
 }
 
 // ---- receiving -----------------------------------------------------------------------------------------------------
