@@ -19,9 +19,9 @@ namespace netfold {
 // lost while the queue is short changes nothing, unless it is much.
 class CongestionWindow {
 public:
-    CongestionWindow() = default;
-    static constexpr int LEAST = 2;
+    static constexpr int LEAST = 2;  // packets, unless a caller needs more
 
+    CongestionWindow() = default;
     // Of `fixed` packets of so many bytes or, if that is 0, of `least` to `most`. Until a round trip is known it has
     // `start`.
     CongestionWindow(int least, int most, int fixed, int start, std::size_t packet_bytes)
